@@ -1,0 +1,1 @@
+"""The engine: primitives and their registry, traces, the graph and its walk."""

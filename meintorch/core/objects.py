@@ -1,0 +1,144 @@
+"""The object style: a reverse trace at the lowest level, which never ends.
+
+Its values remember what they were made from (``_children``), so that a backward pass can start anywhere and leave its
+cotangents in ``.grad`` of every tensor of the graph. The rules, the nodes and the functions that pull cotangents back are
+those of every other reverse trace; only the walk gathers its nodes first, since serials here are not dense.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from meintorch._typing import Array
+from meintorch.core.graph import Node, ReverseTrace, accumulate, explain, pull_pick
+from meintorch.core.trace import Traced
+
+
+class Note:
+    """What the object style notes about a tensor: its node, and what a learner sees as ``_children``, ``.grad``, ..."""
+
+    __slots__ = ("backward", "children", "grad", "kept", "node", "op")
+
+    def __init__(self, node: Node, children: tuple[Traced, ...], op: str, kept: bool) -> None:
+        self.node = node
+        self.children = children
+        self.op = op
+        self.kept = kept  # made by an operation: its data are ours and do not change
+        self.grad: Array | None = None
+        self.backward: Callable[[], object] | None = None
+
+
+class Cotangents(dict[int, Any]):
+    """Cotangents by serial where serials are sparse: what is not there reads as None."""
+
+    def __missing__(self, key: int) -> None:
+        return None
+
+
+class ObjectTrace(ReverseTrace):
+    """The one trace of all tensors that users make themselves."""
+
+    __slots__ = ("_serials",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.level = 0
+        self._serials = itertools.count()
+
+    def count(self) -> int:
+        """Return the next serial number; safe in threads, which here share the trace."""
+        return next(self._serials)
+
+    def note(self, children: tuple[Traced, ...], op: str) -> Note:
+        """Make the note of a tensor that a user makes."""
+        return Note((self.count(), pull_nothing, None, 0), children, op, False)
+
+    def wrap(self, value: Any, node: Node, parents: Sequence[Traced]) -> Traced:
+        """Make the tensor of an operation's result; a subclass's operations give that subclass."""
+        kind = type(parents[0])
+        t = kind.__new__(kind)
+        t.value = np.asarray(value, dtype=np.float64)
+        t._trace = self
+        prim = node[4].prim if len(node) > 5 else node[2][4].prim
+        t.note = Note(node, tuple(dict.fromkeys(parents)), prim.symbol, True)
+        return t
+
+    def open(self, t: Traced) -> Any:
+        """Return a tensor's data; a copy where the user can change them in place before the backward pass."""
+        return t.value if t.note.kept else t.value.copy()
+
+    def node_of(self, t: Traced) -> Node:
+        """Return the graph node of a tensor."""
+        node: Node = t.note.node
+        return node
+
+    def backward(self, root: Traced) -> None:
+        """Walk back from ``root``, seeded with ones, and add to ``.grad`` of every tensor of its graph."""
+        cts, nodes, owned = Cotangents(), Cotangents(), Cotangents()
+        graph = gather(root)
+        accumulate(cts, nodes, owned, self.node_of(root), np.ones(np.shape(root.value)), False)
+        with np.errstate(all="ignore"):
+            for serial in sorted(graph, reverse=True):
+                g = cts.pop(serial, None)
+                if g is None:
+                    continue
+                t, node = graph[serial]
+                try:
+                    if t is None:
+                        node[1](node, g, cts, nodes, owned)
+                        continue
+                    g = np.asarray(g, dtype=np.float64)
+                    t.note.grad = g.copy() if t.note.grad is None else t.note.grad + g
+                    if t.note.backward is None:
+                        node[1](node, g, cts, nodes, owned)
+                    else:
+                        run_closure(t, g, cts, nodes, owned)
+                except Exception as error:
+                    explain(error, node)
+                    raise
+
+
+def pull_nothing(*walk: Any) -> None:
+    """End here: a tensor that a user made has no built-in operation behind it."""
+
+
+def gather(root: Traced) -> dict[int, tuple[Traced | None, Node]]:
+    """Return by serial all that ``root`` was computed from: tensors with their nodes, and operations with many outputs."""
+    graph: dict[int, tuple[Traced | None, Node]] = {}
+    stack = [root]
+    while stack:
+        t = stack.pop()
+        node = t.note.node
+        if node[0] not in graph:
+            graph[node[0]] = (t, node)
+            if node[1] is pull_pick:
+                graph[node[2][0]] = (None, node[2])
+            stack.extend(t.note.children)
+    return graph
+
+
+def run_closure(t: Traced, g: Array, cts: Cotangents, nodes: Cotangents, owned: Cotangents) -> None:
+    """Run a learner's ``_backward``, which reads ``out.grad`` and adds to its children's ``.grad``.
+
+    For the time of the call these hold just this walk's share, so that earlier passes are not counted again.
+    """
+    notes = {id(c): c.note for c in (t, *t.note.children)}
+    saved = {key: note.grad for key, note in notes.items()}
+    try:
+        for note in notes.values():
+            note.grad = None
+        t.note.grad = g.copy()
+        t.note.backward()
+        for child in dict.fromkeys(t.note.children):
+            if child.note.grad is not None:
+                accumulate(cts, nodes, owned, child.note.node, child.note.grad, False)
+    finally:
+        for key, note in notes.items():
+            note.grad = saved[key]
+
+
+OBJECTS = ObjectTrace()

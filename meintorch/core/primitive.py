@@ -1,0 +1,326 @@
+"""Primitives: one row for each NumPy callable, from which every mode follows.
+
+A row says what the derivative of a NumPy function is, in plain NumPy, by naming what it needs: a rule's parameters are
+``g`` (the cotangent of the output), ``ans`` (the output), and the function's own parameters. ``a_shape``, ``a_ndim``
+and ``a_dtype`` ask for just that property of a parameter ``a``, so that its value need not be kept until the backward
+pass. Of a parameter that takes a sequence of arrays the same suffixes give a tuple, one entry an array.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from meintorch._typing import Rule
+from meintorch.core.shapes import dtype_of, dtypes_of, shape_of, shapes_of
+from meintorch.errors import RowError
+
+ELEMENTWISE, LINEAR, MULTILINEAR, GENERAL = "elementwise", "linear", "multilinear", "general"
+STRUCTURAL, CONSTANT, COMPOSITE = "structural", "constant", "composite"
+
+SUFFIXES = ("_shape", "_dtype", "_ndim")
+
+
+class Primitive:
+    """A NumPy callable together with its derivative.
+
+    Attributes
+    ----------
+    fun : the callable; traces call it on values
+    name : how messages spell it, such as ``np.tanh``
+    symbol : its short form, such as ``tanh`` or ``*``
+    kind : one of elementwise, linear, multilinear, general, structural, constant, composite
+    rules : from the name of each parameter that may be differentiated to its rule (elementwise: the partial
+        derivative; None: the derivative with respect to it is not known)
+    sequences : those parameters that take a sequence of arrays
+    parameters : names of the callable's parameters, in order
+    refused : options that the rules do not cover; giving one is an error
+    definition : for a composite, the function that says it in terms of others
+    """
+
+    __slots__ = ("_recipes", "_signature", "definition", "fun", "kind", "name", "parameters", "refused", "rules", "sequences", "symbol", "variadic")
+
+    def __init__(
+        self,
+        fun: Callable[..., Any],
+        kind: str,
+        rules: dict[str, Rule | None],
+        *,
+        name: str | None = None,
+        symbol: str | None = None,
+        signature: str | None = None,
+        sequences: Iterable[str] = (),
+        refused: Iterable[str] = (),
+        definition: Callable[..., Any] | None = None,
+    ) -> None:
+        self.fun = fun
+        self.definition = definition
+        self.kind = kind
+        self.rules = rules
+        self.name = name or name_of(fun)
+        self.symbol = symbol or self.name.rpartition(".")[2]
+        self.sequences = frozenset(sequences)
+        self.refused = frozenset(refused) | {"out"}
+        self._signature = signature_of(fun, signature) if rules else None
+        listed = list(self._signature.parameters.values()) if self._signature else []
+        self.parameters = tuple([p.name for p in listed])
+        self.variadic = next((k for k, p in enumerate(listed) if p.kind is p.VAR_POSITIONAL), None)
+        self._recipes: dict[tuple[str, ...], Recipe] = {}
+        for parameter, rule in rules.items():
+            if parameter not in self.parameters:
+                raise RowError(f"{self.name} has no parameter {parameter!r}; it has {', '.join(self.parameters)}")
+            if rule is not None:
+                self._check(rule)
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} primitive {self.name}>"
+
+    def _check(self, rule: Rule) -> None:
+        """Refuse a rule that asks for something that does not exist, when it is registered and not when it runs."""
+        for need in needs_of(rule):
+            known = need in ("g", "ans", "wanted") or base_name(need) in (*self.parameters, "ans")
+            if not known:
+                raise RowError(f"the rule of {self.name} asks for {need!r}; there are {', '.join(self.parameters)}")
+
+    def parameter_at(self, position: int) -> tuple[str, int]:
+        """Return the name of the parameter at a position, and which element of it if it is variadic (else -1)."""
+        if self.variadic is not None and position >= self.variadic:
+            return self.parameters[self.variadic], position - self.variadic
+        if position < len(self.parameters):
+            return self.parameters[position], -1
+        return f"number {position + 1}", -1
+
+    @property
+    def signature(self) -> inspect.Signature:
+        assert self._signature is not None
+        return self._signature
+
+    def recipe(self, traced: tuple[str, ...]) -> Recipe:
+        """Return what the backward pass needs when the parameters named ``traced`` carry a derivative."""
+        try:
+            return self._recipes[traced]
+        except KeyError:
+            found = self._recipes[traced] = Recipe(self, traced)
+            return found
+
+
+class Step(NamedTuple):
+    """The reverse rule for one traced parameter, and where among the residuals its arguments lie."""
+
+    rule: Rule
+    picks: tuple[int, ...]
+    fit: tuple[int, ...]  # where the parameter's own shape and dtype lie, if its cotangent may have others
+    partial: bool  # a partial derivative, still to be multiplied with the cotangent
+    sequence: bool  # a sequence of arrays, for which the rule returns a sequence of cotangents
+    wanted: bool  # the rule also asks which elements of the sequence are traced
+
+
+class Recipe:
+    """The reverse rules of a primitive for one set of traced parameters.
+
+    ``keep(ans, *args, **kwargs)`` returns the residuals, the values that the rules need; ``steps`` has one entry a
+    traced parameter.
+    """
+
+    __slots__ = ("keep", "prim", "steps")
+
+    def __init__(self, prim: Primitive, traced: tuple[str, ...]) -> None:
+        self.prim = prim
+        self.steps: list[Step] = []
+        needed: list[str] = []
+
+        def places(names: Iterable[str]) -> tuple[int, ...]:
+            needed.extend([n for n in names if n not in needed])
+            return tuple([needed.index(n) for n in names])
+
+        for parameter in traced:
+            rule = prim.rules[parameter]
+            assert rule is not None
+            needs = needs_of(rule)
+            sequence = parameter in prim.sequences
+            fitted = sequence or len(prim.rules) > 1
+            self.steps.append(
+                Step(
+                    rule=rule,
+                    picks=places([n for n in needs if n not in ("g", "wanted")]),
+                    fit=places([parameter + "_shape", parameter + "_dtype"]) if fitted else (),
+                    partial=prim.kind is ELEMENTWISE,
+                    sequence=sequence,
+                    wanted="wanted" in needs,
+                )
+            )
+        self.keep = residual_function(prim, needed)
+
+
+def needs_of(rule: Rule) -> tuple[str, ...]:
+    """Return the names of a rule's parameters: what it needs."""
+    return tuple(inspect.signature(rule).parameters)
+
+
+def base_name(need: str) -> str:
+    """Return the parameter that a name like ``a_shape`` speaks of."""
+    for suffix in SUFFIXES:
+        if need.endswith(suffix):
+            return need[: -len(suffix)]
+    return need
+
+
+def residual_function(prim: Primitive, needed: list[str]) -> Callable[..., tuple[Any, ...]]:
+    """Generate ``keep(ans, <the function's own parameters>)``, which returns the needed values as a tuple.
+
+    Binding arguments to names is left to Python's own call, which is ten times as fast as ``inspect``'s.
+    """
+    expressions = []
+    for need in needed:
+        name = base_name(need)
+        plural = "s" if name in prim.sequences else ""
+        if need.endswith("_ndim") and name != need:
+            expressions.append(f"len(shape_of({name}))")
+        elif name != need:
+            expressions.append(f"{need[len(name) + 1 :]}{plural}_of({name})")
+        else:
+            expressions.append(name)
+    text = ["ans"]
+    namespace: dict[str, Any] = {f.__name__: f for f in (shape_of, shapes_of, dtype_of, dtypes_of)}
+    previous = None
+    for k, p in enumerate(prim.signature.parameters.values()):
+        if previous is p.POSITIONAL_ONLY and p.kind is not previous:
+            text.append("/")
+        if p.kind is p.KEYWORD_ONLY and previous not in (p.VAR_POSITIONAL, p.KEYWORD_ONLY):
+            text.append("*")
+        previous = p.kind
+        if p.default is p.empty:
+            text.append(str(p.replace(annotation=p.empty)))
+        else:  # NumPy's marker for "not given" is true as a condition: rules see None instead
+            namespace[f"default{k}"] = None if repr(p.default) == "<no value>" else p.default
+            text.append(f"{p.name}=default{k}")
+    if previous is inspect.Parameter.POSITIONAL_ONLY:
+        text.append("/")
+    source = f"def keep({', '.join(text)}):\n    return ({''.join(e + ', ' for e in expressions)})"
+    exec(source, namespace)
+    keep: Callable[..., tuple[Any, ...]] = namespace["keep"]
+    keep.__qualname__ = f"keep[{prim.name}]"
+    return keep
+
+
+def signature_of(fun: Callable[..., Any], text: str | None) -> inspect.Signature:
+    """Return a callable's signature, from ``text`` where NumPy does not tell."""
+    if text is not None:
+        namespace: dict[str, Any] = {}
+        exec(f"def signature({text}): ...", namespace)
+        return inspect.signature(namespace["signature"])
+    nin = getattr(fun, "nin", None)
+    if nin is not None:  # a ufunc, whose own signature is the same for all
+        names = "x" if nin == 1 else ", ".join([f"x{i + 1}" for i in range(nin)])
+        return signature_of(fun, names + ", /, out=None, *, where=True, dtype=None, **options")
+    try:
+        return inspect.signature(fun)
+    except ValueError:
+        raise RowError(f"the row of {name_of(fun)} must spell out its signature") from None
+
+
+def name_of(fun: Callable[..., Any]) -> str:
+    """Return how a user spells a NumPy callable, such as ``np.linalg.norm`` or ``np.add.reduce``."""
+    owner = getattr(fun, "__self__", None)
+    name = getattr(fun, "__name__", repr(fun))
+    if owner is not None and hasattr(owner, "nin"):
+        return f"np.{owner.__name__}.{name}"
+    if hasattr(fun, "nin"):
+        return f"np.{name}"
+    module = getattr(fun, "__module__", None) or ""
+    if module == "numpy" or module.startswith("numpy._") or module.startswith("numpy.lib._"):
+        return f"np.{name}"
+    if module.startswith("numpy."):
+        return f"np.{module[6:]}.{name}"
+    return f"{module}.{name}" if module and module != "builtins" else name
+
+
+# ---------------------------------------------------------------- the registry and the row constructors
+
+registry: dict[Callable[..., Any], Primitive] = {}
+
+
+def register(prim: Primitive) -> Primitive:
+    """Add a row; a second row for the same function is an error."""
+    if prim.fun in registry:
+        raise RowError(f"{prim.name} has a row already")
+    registry[prim.fun] = prim
+    return prim
+
+
+def elementwise(fun: Callable[..., Any], *partials: Rule | None) -> Primitive:
+    """Register a ufunc by its partial derivatives, one an argument, in order.
+
+    A partial's parameters say what it needs: ``ans`` is the output, ``x`` (or ``x1``, ``x2``) the inputs. None in a
+    partial's place says that the derivative with respect to that argument is not known.
+    """
+    nin: int = fun.nin  # type: ignore[attr-defined]
+    names = ("x",) if nin == 1 else tuple(f"x{i + 1}" for i in range(nin))
+    if len(partials) != nin:
+        raise RowError(f"{name_of(fun)} takes {nin} arguments, its row has {len(partials)} partial derivatives")
+    return register(Primitive(fun, ELEMENTWISE, dict(zip(names, partials, strict=True)), refused=("where",)))
+
+
+def linear(fun: Callable[..., Any], *, signature: str | None = None, **transposes: Rule) -> Primitive:
+    """Register a function that is linear in the named arrays taken together, by the transpose for each of them.
+
+    A transpose takes ``g`` and what else it names. A parameter that takes a sequence of arrays is spelled ``name_``
+    with a trailing underscore; its transpose returns a sequence.
+    """
+    return register(Primitive(fun, LINEAR, **split_sequences(transposes), signature=signature))
+
+
+def multilinear(
+    fun: Callable[..., Any], *, signature: str | None = None, refused: Iterable[str] = (), **transposes: Rule
+) -> Primitive:
+    """Register a function that is linear in each of the named arrays by itself, such as a product."""
+    rules = split_sequences(transposes)
+    return register(Primitive(fun, MULTILINEAR, **rules, signature=signature, refused=refused))
+
+
+def general(
+    fun: Callable[..., Any], *, signature: str | None = None, refused: Iterable[str] = (), **vjps: Rule
+) -> Primitive:
+    """Register a function by its vector-Jacobian products, one for each named array."""
+    return register(Primitive(fun, GENERAL, **split_sequences(vjps), signature=signature, refused=refused))
+
+
+def spelling(fun: Callable[..., Any], of: Callable[..., Any], symbol: str) -> None:
+    """Register another spelling of a function that has a row, such as ``operator.mul`` for ``np.multiply``."""
+    prim = registry[of]
+    signature = ", ".join(prim.parameters[: len(prim.rules)]) or None
+    register(Primitive(fun, prim.kind, prim.rules, name=prim.name, symbol=symbol, signature=signature))
+
+
+def structural(*funs: Callable[..., Any]) -> None:
+    """Register functions whose result depends on shapes and dtypes only."""
+    for fun in funs:
+        register(Primitive(fun, STRUCTURAL, {}))
+
+
+def constant(*funs: Callable[..., Any]) -> None:
+    """Register functions that are piecewise constant: their derivative is zero wherever there is one."""
+    for fun in funs:
+        register(Primitive(fun, CONSTANT, {}))
+
+
+def composite(fun: Callable[..., Any]) -> Callable[[Rule], Rule]:
+    """Register a function by a definition in terms of others; every mode follows from theirs.
+
+    The definition has to return the same values as NumPy's function, bit for bit.
+    """
+
+    def decorate(definition: Rule) -> Rule:
+        register(Primitive(fun, COMPOSITE, {}, definition=definition))
+        return definition
+
+    return decorate
+
+
+def split_sequences(rules: dict[str, Rule]) -> dict[str, Any]:
+    """Tell ``arrays_=rule`` (a sequence of arrays) from ``a=rule`` (one array)."""
+    return {
+        "rules": {name.rstrip("_"): rule for name, rule in rules.items()},
+        "sequences": [name[:-1] for name in rules if name.endswith("_")],
+    }

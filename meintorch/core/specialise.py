@@ -1,0 +1,244 @@
+"""Generated forward and backward functions for elementwise operations in reverse mode.
+
+These do what `ReverseTrace.process` and `graph.pull` do, for the commonest case: one or two operands, no options, one
+trace. They exist for speed alone. The code is written out for each row and for each case (which operands are traced; a
+scalar result, equal shapes, or broadcasting), so that no loop over arguments, no test and no call is left that the case
+does not need. `meintorch.core.specialise.enabled` turned off before the first transform leaves only the plain functions,
+which define what these must do; the tests run both ways.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from meintorch.core.graph import ReverseTrace, add_to
+from meintorch.core.primitive import ELEMENTWISE, Primitive, needs_of
+from meintorch.core.shapes import fit
+from meintorch.core.trace import Traced, bind
+
+enabled = os.environ.get("MEINTORCH_SPECIALISE", "1") != "0"
+
+# ``h``, the contribution to one parent's cotangent, is added to what has come together there so far.
+SCALAR = """
+    {h}
+    j = {p}[0]
+    c = cts[j]
+    if c is None:
+        cts[j] = h
+        nodes[j] = {p}
+    else:
+        cts[j] = c + h
+"""
+ARRAY = """
+    {h}
+    j = {p}[0]
+    c = cts[j]
+    if c is None:
+        cts[j] = h
+        nodes[j] = {p}
+        owned[j] = {fresh}
+    else:
+        add_to(cts, owned, j, c, h)
+"""
+
+UNARY = """
+def forward(x):
+    trace = x._trace
+    v = x.value
+    ans = {call}
+    n = trace.serial
+    trace.serial = n + 1
+    frame = getframe({depth})
+    t = T()
+    t.value = ans
+    t._trace = trace
+    t.note = (n, back, x.note, {keep}frame.f_code, frame.f_lasti)
+    return t
+"""
+# One note for a scalar result, one for operands of the result's shape and dtype, one for all else.
+CASES = """
+        n = trace.serial
+        trace.serial = n + 1
+        frame = getframe({depth})
+        t = T()
+        t.value = ans
+        t._trace = trace
+        if ans.__class__ is float64:
+            t.note = (n, {side}_scalar, {parents}{keep}frame.f_code, frame.f_lasti)
+        elif {same}:
+            t.note = (n, {side}_same, {parents}{keep}frame.f_code, frame.f_lasti)
+        else:
+            t.note = (n, {side}_broadcast, {parents}{keep}{fits}frame.f_code, frame.f_lasti)
+        return t
+"""
+# The operand on the left is traced; that on the right may be.
+LEFT = """
+def forward(a, b):
+    trace = a._trace
+    x1 = a.value
+    kind = b.__class__
+    if kind is T:
+        if b._trace is not trace:
+            return bind(prim, (a, b), {{}})
+        x2 = b.value
+        ans = {call}
+{both}
+    if kind is float or kind is int:
+        x2 = b
+        ans = {call}
+{weak}
+    if kind is ndarray or kind is float64:
+        x2 = b
+        ans = {call}
+{left}
+    return {fallback}
+"""
+RIGHT = """
+def forward({swapped}):
+    trace = b._trace
+    x2 = b.value
+    kind = a.__class__
+    if kind is float or kind is int:
+        x1 = a
+        ans = {call}
+{weak}
+    if kind is ndarray or kind is float64:
+        x1 = a
+        ans = {call}
+{right}
+    return {fallback}
+"""
+
+
+class Partial:
+    """How a partial derivative enters generated code: which residuals it needs, and the contribution it makes."""
+
+    def __init__(self, rule: Callable[..., Any], symbol: str) -> None:
+        self.needs = needs_of(rule)
+        self.fresh = True
+        constant = rule() if not self.needs else None
+        if constant is not None and np.ndim(constant) == 0 and constant == 1:
+            self.product, self.fresh = "g", False
+        elif constant is not None and np.ndim(constant) == 0 and constant == -1:
+            self.product = "-g"
+        elif is_identity(rule):
+            self.product = f"{self.needs[0]} * g"  # such as x2 in the product rule: no call is needed
+        else:
+            self.product = f"{symbol}({', '.join(self.needs)}) * g"
+
+
+def is_identity(rule: Callable[..., Any]) -> bool:
+    """Tell whether a rule is ``lambda x: x``."""
+    return rule.__code__.co_code == IDENTITY and rule.__code__.co_argcount == 1
+
+
+IDENTITY = (lambda x: x).__code__.co_code
+
+
+def backward(prim: Primitive, partials: dict[str, Partial], side: str, case: str, keep: list[str]) -> str:
+    """Write the backward function of one case. ``side``: which operands are traced."""
+    traced = {"both": ["x1", "x2"], "left": ["x1"], "right": ["x2"], "only": ["x"]}[side]
+    parents = ["p", "q"][: len(traced)]
+    fits = [f"{x}_{what}" for x in traced for what in ("shape", "dtype")] if case == "broadcast" else []
+    lines = [f"def {side}_{case}(node, g, cts, nodes, owned):"]
+    lines.append(f"    {', '.join(['_, _', *parents, *keep, *fits, '_, _'])} = node")
+    for x, p in zip(traced, parents, strict=True):
+        partial = partials[x]
+        h, fresh = f"h = {partial.product}", str(int(partial.fresh))
+        if case == "broadcast":
+            h, fresh = f"h = fit({partial.product}, {x}_shape, {x}_dtype)", "1" if partial.fresh else "h is not g"
+        lines.append((SCALAR if case == "scalar" else ARRAY).format(h=h, p=p, fresh=fresh))
+    return "\n".join(lines)
+
+
+def compile_forward(prim: Primitive, call: str, form: str, depth: int) -> Callable[..., Any]:
+    """Generate the forward function of an elementwise row, with its backward functions.
+
+    Parameters
+    ----------
+    call : the expression of the operation on values, such as ``x1 * x2`` or ``fun(v)``
+    form : "unary"; "left" and "right" for an operator's method and its reflected one; "call" for a ufunc
+    depth : how many frames up the user's is
+    """
+    rules = {name: rule for name, rule in prim.rules.items() if rule is not None}
+    namespace: dict[str, Any] = {
+        "T": ReverseTrace.tensor,
+        "Traced": Traced,
+        "add_to": add_to,
+        "bind": bind,
+        "fit": fit,
+        "float64": np.float64,
+        "fun": prim.fun,
+        "getframe": sys._getframe,
+        "ndarray": np.ndarray,
+        "prim": prim,
+        **{f"d_{name}": rule for name, rule in rules.items()},
+    }
+    partials = {name: Partial(rule, f"d_{name}") for name, rule in rules.items()}
+
+    def keep_of(*traced: str) -> list[str]:
+        return sorted({n for x in traced for n in partials[x].needs})
+
+    def listed(names: list[str]) -> str:
+        return "".join([n + ", " for n in names])
+
+    if form == "unary":
+        keep = keep_of("x")
+        source = backward(prim, partials, "only", "same", keep).replace("only_same", "back")
+        source += UNARY.format(call=call, depth=depth, keep=listed(keep).replace("x,", "v,"))
+    else:
+        source = ""
+        notes: dict[str, str] = {}
+        for side, traced, parents in (
+            ("both", ["x1", "x2"], "a.note, b.note, "),
+            ("left", ["x1"], "a.note, "),
+            ("right", ["x2"], "b.note, "),
+        ):
+            keep = keep_of(*traced)
+            source += "\n".join(
+                [backward(prim, partials, side, case, keep) for case in ("scalar", "same", "broadcast")]
+            )
+            one, other = ("x1", "x2") if side == "both" else ("ans", traced[0])
+            same = f"{one}.shape == {other}.shape and {one}.dtype is {other}.dtype"
+            fits = listed([f"{x}.{what}" for x in traced for what in ("shape", "dtype")])
+            for kind, test in ((side, same), ("weak_" + side, "True")):
+                notes[kind] = CASES.format(
+                    depth=depth, side=side, parents=parents, keep=listed(keep), same=test, fits=fits
+                )
+        left = LEFT.format(
+            call=call, both=notes["both"], weak=notes["weak_left"], left=notes["left"], fallback="bind(prim, (a, b), {})"
+        )
+        right = RIGHT.format(
+            call=call,
+            weak=notes["weak_right"],
+            right=notes["right"],
+            fallback="bind(prim, (a, b), {})",
+            swapped="b, a" if form == "right" else "a, b",
+        )
+        if form == "call":
+            source += left.replace("def forward", "def left") + right.replace("def forward", "def right")
+            source += "\ndef forward(a, b):\n    return left(a, b) if a.__class__ is T else right(a, b)\n"
+        else:
+            source += left if form == "left" else right
+    exec(compile(source, f"<meintorch: {prim.name}>", "exec"), namespace)
+    for made in namespace.values():
+        if getattr(made, "__globals__", None) is namespace:
+            made.__qualname__ = prim.name
+    forward: Callable[..., Any] = namespace["forward"]
+    return forward
+
+
+def call_of(prim: Primitive) -> Callable[..., Any] | None:
+    """Return the generated function for calling a ufunc on traced values; None if the row is not elementwise."""
+    if not enabled or prim.kind is not ELEMENTWISE or any(rule is None for rule in prim.rules.values()):
+        return None
+    if len(prim.rules) == 1:
+        return compile_forward(prim, "fun(v)", "unary", 2)
+    if len(prim.rules) == 2:
+        return compile_forward(prim, "fun(x1, x2)", "call", 3)
+    return None

@@ -1,0 +1,147 @@
+"""Traces: who takes part in one run of one transform, and which of several nested ones an operation belongs to.
+
+A transform wraps its inputs in traced values that belong to its trace. An operation looks for the trace with the highest
+level among its arguments; that trace unwraps its own values and runs the operation on what is inside, which may be
+traced by a lower level, and so on down to plain arrays. A trace's level is the next number of one counter: the newer
+trace is always the inner one, whichever thread made it, and there is nothing to restore after an exception.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+from meintorch.core.primitive import COMPOSITE, CONSTANT, STRUCTURAL, Primitive, name_of, registry
+from meintorch.errors import EscapedTensorError, InPlaceError, NoRuleError, source_line
+
+levels = itertools.count(1)
+
+
+class Traced:
+    """A value on its way through a trace.
+
+    Attributes
+    ----------
+    value : what is inside: an array or a scalar, or a value traced by a lower level
+    _trace : the trace it belongs to (ndarray has a method called trace)
+    note : what that trace notes about the value (reverse mode: the node of the graph)
+    """
+
+    __slots__ = ("_trace", "note", "value")
+
+    value: Any
+    _trace: Trace
+    note: Any
+
+
+class Trace:
+    """One run of one transform."""
+
+    __slots__ = ("level",)
+
+    def __init__(self) -> None:
+        self.level = next(levels)
+
+    def process(self, prim: Primitive, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a primitive on arguments of which at least one belongs to this trace, and note what is needed."""
+        raise NotImplementedError
+
+    def lower(self, x: Any) -> Any:
+        """Return the value inside ``x`` if it belongs to this trace, else ``x``; looks into lists and tuples."""
+        if isinstance(x, Traced):
+            return x.value if x._trace is self else x
+        if x.__class__ is list or x.__class__ is tuple:
+            return x.__class__([self.lower(e) for e in x])
+        return x
+
+
+def top_trace(args: tuple[Any, ...] | list[Any], kwargs: dict[str, Any] | None = None) -> Trace | None:
+    """Return the trace with the highest level among the arguments, None if nothing is traced."""
+    top: Trace | None = None
+    for x in args if not kwargs else (*args, *kwargs.values()):
+        if isinstance(x, Traced):
+            trace: Trace | None = x._trace
+        elif x.__class__ is list or x.__class__ is tuple:
+            trace = top_trace(x)
+        else:
+            continue
+        if trace is not None and (top is None or trace.level > top.level):
+            top = trace
+    return top
+
+
+def bind(prim: Primitive, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Apply a primitive to arguments that may be traced, by handing them to the innermost trace among them."""
+    if prim.kind is COMPOSITE:
+        assert prim.definition is not None
+        return prim.definition(*args, **kwargs)
+    trace = top_trace(args, kwargs)
+    if trace is None:
+        return prim.fun(*args, **kwargs)
+    if prim.kind is STRUCTURAL or prim.kind is CONSTANT:
+        return trace.process(prim, args, kwargs)
+    refuse_options(prim, args, kwargs)
+    return trace.process(prim, args, kwargs)
+
+
+def refuse_options(prim: Primitive, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Refuse options that no rule covers, rather than ignore them."""
+    for option in prim.refused:
+        value = kwargs.get(option)
+        if value is None and option in prim.parameters:
+            position = prim.parameters.index(option)
+            value = args[position] if prim.variadic is None and position < len(args) else None
+        if value is None:
+            continue
+        if option == "out":
+            raise InPlaceError(
+                f"{here()}: {prim.name} was asked to write a traced result into an existing array (out=, or an operator such as "
+                f"`a += t` with a plain array a), which would lose its derivative. "
+                f"Use the returned value instead: a = {prim.name}(...), or a = a + t."
+            )
+        raise NoRuleError(f"{here()}: {prim.name} has no derivative rule for its option {option}=.")
+
+
+def primitive_of(fun: Callable[..., Any]) -> Primitive:
+    """Return the row of a NumPy callable, or say that there is none."""
+    prim = registry.get(fun)
+    if prim is None:
+        raise NoRuleError(
+            f"{here()}: {name_of(fun)} has no derivative rule. If its result should count as a constant, apply it to "
+            f"stop_gradient(x); else write it with functions that have a rule."
+        )
+    return prim
+
+
+def caller() -> tuple[CodeType | None, int]:
+    """Return the code object and instruction offset of the user's frame: the innermost outside meintorch and NumPy."""
+    frame: Any = sys._getframe(2)
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(("meintorch.", "numpy")):
+        frame = frame.f_back
+    return (None, 0) if frame is None else (frame.f_code, frame.f_lasti)
+
+
+def here() -> str:
+    """Name the user's line that is running now."""
+    return source_line(*caller())
+
+
+class Ended:
+    """Takes the place of an ended trace's counter, so that using one of its values says what is wrong.
+
+    Living traces pay nothing for this check: counting is what they do anyway.
+    """
+
+    __slots__ = ()
+
+    def __add__(self, other: int) -> int:
+        raise EscapedTensorError(
+            "a traced value was used after the transform that made it had returned (it was kept in a global, a default "
+            "argument, a cache or an object). Return it from the function, as an output or with has_aux=True, instead."
+        )
+
+
+ENDED: Any = Ended()

@@ -1,0 +1,53 @@
+"""Every exception that meintorch raises on purpose; each message carries the way out."""
+
+from __future__ import annotations
+
+from types import CodeType
+
+
+class MeintorchError(Exception):
+    """Base class of all errors raised by meintorch itself."""
+
+
+class TreeError(MeintorchError, ValueError):
+    """A nested container does not have the structure that was expected."""
+
+
+class InputError(MeintorchError, TypeError):
+    """A value cannot be differentiated: a bool, a string, an object array, or no argument at all."""
+
+
+class OutputError(MeintorchError, TypeError):
+    """A function returned something that the transform cannot differentiate."""
+
+
+class NoRuleError(MeintorchError, NotImplementedError, TypeError):
+    """A NumPy function, or one of its options, has no derivative rule."""
+
+
+class EscapedTensorError(MeintorchError, RuntimeError):
+    """A traced value was used after the transform that made it had returned."""
+
+
+class LostDerivativeError(MeintorchError, TypeError):
+    """An operation would have turned a traced value into a plain number, silently dropping its derivative."""
+
+
+class InPlaceError(MeintorchError, TypeError):
+    """A traced array was written to in a way that cannot be followed."""
+
+
+class RowError(MeintorchError, ValueError):
+    """A rule was registered that does not fit its function."""
+
+
+def source_line(code: CodeType | None, lasti: int) -> str:
+    """Name the file and line of an instruction, as ``model.py line 14``."""
+    if code is None:
+        return "an unknown line"
+    line = code.co_firstlineno
+    for start, end, number in code.co_lines():
+        if number is not None and start <= lasti < end:
+            line = number
+            break
+    return f"{code.co_filename} line {line}, in {code.co_qualname}"

@@ -1,0 +1,315 @@
+"""Reverse mode: gradients and vector-Jacobian products, by one walk backwards over the graph of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from meintorch import tree
+from meintorch._typing import PyTree
+from meintorch.core.graph import Node, walk
+from meintorch.core.primitive import constant
+from meintorch.core.shapes import dtype_of, shape_of
+from meintorch.core.trace import Traced, bind, registry
+from meintorch.errors import OutputError
+from meintorch.func._transform import (
+    P,
+    R,
+    Transformed,
+    explain,
+    finished,
+    pick_arguments,
+    put_back,
+    split,
+    strip,
+    take_in,
+)
+from meintorch.tensor import reverse_trace
+
+
+class ValueAndGrad(Transformed[P, R]):
+    """A function that returns the value and the gradient of another; made by `value_and_grad`."""
+
+    _kind = "value_and_grad"
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Return the value and the gradient at the given arguments."""
+        return self._value_and_grad(args, kwargs)  # type: ignore[return-value]
+
+    def _value_and_grad(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        argnums, has_aux = self.options["argnums"], self.options["has_aux"]
+        positions, single = pick_arguments(self.f, args, argnums)
+        values, trees = take_in(args, positions)
+        trace = reverse_trace()
+        leaves = [trace.leaf(x) for x in values]
+        try:
+            out = self.f(*put_back(args, positions, trees, leaves), **kwargs)
+        except Exception as error:
+            explain(error)
+            raise
+        finally:
+            trace.end()
+        aux = None
+        if has_aux:
+            out, aux = unpack(out, self)
+            aux = strip(aux, trace)
+        if isinstance(out, Traced) and out._trace is trace:
+            root: tuple[Node, ...] = (out.note,)
+            out = out.value
+        else:
+            root = ()
+        check_scalar(out, self)
+        cts, owned = walk(root, (dtype_of(out).type(1),) * len(root), len(values))
+        grads = split(trees, [finished(g, o, x) for g, o, x in zip(cts, owned, values, strict=True)])
+        gradient = grads[0] if single else tuple(grads)
+        return ((out, aux) if has_aux else out), gradient
+
+
+class Grad(ValueAndGrad[P, R]):
+    """A function that returns the gradient of another; made by `grad`."""
+
+    _kind = "grad"
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Return the gradient at the given arguments."""
+        value, gradient = self._value_and_grad(args, kwargs)
+        return (gradient, value[1]) if self.options["has_aux"] else gradient  # type: ignore[return-value]
+
+
+def grad(f: Callable[P, Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False) -> Grad[P, Any]:
+    """Return a function that computes the gradient of ``f``.
+
+    Parameters
+    ----------
+    f : function that returns a scalar (shape ``()``)
+    argnums : int or sequence of int, optional
+        The positional arguments to differentiate with respect to; negative numbers count from the end. Each may be a
+        number, an array, or a tree of them (list, tuple, namedtuple, dict, dataclass).
+    has_aux : bool, optional
+        Whether ``f`` returns a pair ``(value, aux)``, of which only the value is differentiated.
+
+    Returns
+    -------
+    function with the arguments of ``f``
+        It returns the gradient, a tree like the argument: an ndarray for each leaf, with the leaf's shape and dtype
+        (0-d for a number; float64 for Python numbers and integers). A tuple of gradients if ``argnums`` is a sequence.
+        With ``has_aux`` a pair ``(gradient, aux)``.
+
+    Raises
+    ------
+    OutputError
+        If ``f`` does not return a real scalar.
+    InputError
+        If an argument to differentiate is missing or holds what has no derivative (bool, string, object).
+
+    Notes
+    -----
+    For a complex argument z = x + iy the gradient is df/dx - i df/dy.
+
+    Examples
+    --------
+    >>> grad(lambda x: x * x + x)(3.0)
+    array(7.)
+    """
+    return Grad(f, argnums=argnums, has_aux=has_aux)
+
+
+def value_and_grad(
+    f: Callable[P, R], argnums: int | Sequence[int] = 0, *, has_aux: bool = False
+) -> ValueAndGrad[P, tuple[R, Any]]:
+    """Return a function that computes the value of ``f`` and its gradient, at the cost of one gradient.
+
+    Parameters
+    ----------
+    f, argnums, has_aux : as for `grad`
+
+    Returns
+    -------
+    function with the arguments of ``f``
+        It returns ``(value, gradient)``, with ``has_aux`` ``((value, aux), gradient)``. The value equals that of ``f``
+        bit for bit.
+
+    Raises
+    ------
+    OutputError, InputError
+        As for `grad`.
+
+    Examples
+    --------
+    >>> value_and_grad(np.sum)(np.array([1.0, 2.0]))
+    (np.float64(3.0), array([1., 1.]))
+    """
+    return ValueAndGrad(f, argnums=argnums, has_aux=has_aux)
+
+
+class Pullback:
+    """The linear map from cotangents of a function's output to cotangents of its arguments; made by `vjp`.
+
+    It may be called many times, and from several threads.
+    """
+
+    def __init__(
+        self, roots: list[Node | None], outputs: list[Any], out_tree: tree.TreeDef, inputs: list[Any], trees: Any
+    ) -> None:
+        self._roots = roots
+        self._avals = [(shape_of(x), dtype_of(x)) for x in outputs]
+        self._out_tree = out_tree
+        self._inputs = [np.empty(0, dtype_of(x)).dtype for x in inputs]
+        self._shapes = [shape_of(x) for x in inputs]
+        self._trees = trees
+
+    def __call__(self, cotangent: PyTree) -> tuple[PyTree, ...]:
+        """Return one cotangent for each argument, given one like the output.
+
+        Raises
+        ------
+        OutputError
+            If the cotangent's tree, shape or dtype is not that of the output.
+        """
+        given = self._out_tree.flatten_like(cotangent, what="the cotangent")
+        roots, seeds = [], []
+        for root, ct, (shape, dtype) in zip(self._roots, given, self._avals, strict=True):
+            seed = as_cotangent(ct, shape, dtype)
+            if root is not None:
+                roots.append(root)
+                seeds.append(seed)
+        cts, owned = walk(roots, seeds, len(self._shapes))
+        likes = [Like(s, d) for s, d in zip(self._shapes, self._inputs, strict=True)]
+        return tuple(split(self._trees, [finished(g, o, x) for g, o, x in zip(cts, owned, likes, strict=True)]))
+
+    def __repr__(self) -> str:
+        return f"<pullback of a function with {len(self._trees)} arguments, output {self._out_tree!r}>"
+
+
+class Like:
+    """The shape and dtype of an input, which a pullback remembers without its values."""
+
+    __slots__ = ("dtype", "shape")
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self.shape = shape
+        self.dtype = dtype
+
+
+def vjp(f: Callable[..., Any], *primals: PyTree, has_aux: bool = False) -> Any:
+    """Compute ``f(*primals)`` and the map from cotangents of the output to cotangents of the primals.
+
+    Parameters
+    ----------
+    f : function of arrays, or trees of them, that returns an array or a tree of them
+    *primals : the arguments, all of which are differentiated
+    has_aux : bool, optional
+        Whether ``f`` returns a pair ``(output, aux)``, of which only the output is differentiated.
+
+    Returns
+    -------
+    output : what ``f`` returns, as plain NumPy
+    pullback : function of one cotangent like the output
+        It returns a tuple with one cotangent for each primal, of the primal's tree, shapes and dtypes.
+    aux : only with ``has_aux``
+
+    Raises
+    ------
+    InputError
+        If a primal holds what has no derivative.
+    OutputError
+        If an output, or a cotangent given to the pullback, does not fit.
+
+    Examples
+    --------
+    >>> y, pullback = vjp(np.sin, np.array([0.0, np.pi]))
+    >>> pullback(np.ones(2))
+    (array([ 1., -1.]),)
+    """
+    positions = tuple(range(len(primals)))
+    values, trees = take_in(primals, positions)
+    trace = reverse_trace()
+    leaves = [trace.leaf(x) for x in values]
+    try:
+        out = f(*put_back(primals, positions, trees, leaves))
+    except Exception as error:
+        explain(error)
+        raise
+    finally:
+        trace.end()
+    aux = None
+    if has_aux:
+        out, aux = unpack(out, f)
+        aux = strip(aux, trace)
+    outputs, out_tree = tree.flatten(out)
+    roots = [x.note if isinstance(x, Traced) and x._trace is trace else None for x in outputs]
+    outputs = [x if root is None else x.value for x, root in zip(outputs, roots, strict=True)]
+    for x in outputs:
+        if not hasattr(x, "dtype") and not isinstance(x, (int, float, complex)):
+            raise OutputError(f"the function given to vjp returned a {type(x).__name__}: outputs must be arrays or numbers")
+    pullback = Pullback(roots, outputs, out_tree, values, trees)
+    output = out_tree.unflatten(outputs)
+    return (output, pullback, aux) if has_aux else (output, pullback)
+
+
+def as_cotangent(ct: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    """Return a cotangent in the output's dtype; its shape has to be that of the output."""
+    if not isinstance(ct, Traced):
+        ct = np.asarray(ct)
+        if ct.dtype.kind not in "fciu" or (ct.dtype.kind == "c" and dtype.kind != "c"):
+            raise OutputError(f"a cotangent of dtype {ct.dtype} was given for an output of dtype {dtype}")
+        if ct.dtype != dtype and dtype.kind in "fc":
+            ct = ct.astype(dtype)
+    if ct.shape != shape:
+        raise OutputError(f"a cotangent of shape {ct.shape} was given for an output of shape {shape}")
+    return ct
+
+
+def unpack(out: Any, f: Any) -> tuple[Any, Any]:
+    """Return the two parts of what a function with ``has_aux`` returned."""
+    if not isinstance(out, tuple) or len(out) != 2:
+        raise OutputError(f"with has_aux=True {f!r} has to return a pair (value, aux), not {type(out).__name__}")
+    return out
+
+
+def check_scalar(out: Any, transform: Transformed[Any, Any]) -> None:
+    """Refuse an output that has no gradient, and say what to do."""
+    dtype = getattr(out, "dtype", None)
+    if dtype is None and isinstance(out, (int, float)) and not isinstance(out, bool):
+        return
+    name = repr(transform)
+    if dtype is None:
+        raise OutputError(
+            f"{name}: the function returned {'nothing' if out is None else f'a {type(out).__name__}'}; a gradient needs a "
+            f"scalar output. To return more than the value, return (value, aux) and pass has_aux=True."
+        )
+    if shape_of(out) != ():
+        raise OutputError(
+            f"{name}: the function returned an array of shape {shape_of(out)}; a gradient needs a scalar output (shape ()). "
+            f"Reduce it with np.sum or np.mean{' or index it with [0]' if shape_of(out) == (1,) else ''}, or take all "
+            f"derivatives with jacrev, or a weighted combination of them with vjp."
+        )
+    if dtype.kind == "c":
+        raise OutputError(
+            f"{name}: the function returned a complex number; a gradient needs a real output. Take np.real(...), "
+            f"np.imag(...) or np.abs(...) of it, or use vjp."
+        )
+    if dtype.kind != "f":
+        raise OutputError(f"{name}: the function returned a scalar of dtype {dtype}; a gradient needs a real one.")
+
+
+def stop_gradient(x: PyTree) -> PyTree:
+    """Return the values of ``x``, a tree of arrays, as constants: plain NumPy without a derivative.
+
+    Examples
+    --------
+    >>> grad(lambda x: x * stop_gradient(x))(3.0)
+    array(3.)
+    """
+    return tree.map(_stop, x)
+
+
+def _stop(x: Any) -> Any:
+    if isinstance(x, Traced):
+        return bind(registry[_stop], (x,), {})
+    return x.copy() if isinstance(x, np.ndarray) else x
+
+
+constant(_stop)

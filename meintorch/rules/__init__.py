@@ -1,0 +1,6 @@
+"""The rows: what the derivative of each NumPy function is, in plain NumPy, one family a file."""
+
+from meintorch.rules import arithmetic as arithmetic
+from meintorch.rules import elementwise as elementwise
+from meintorch.rules import reductions as reductions
+from meintorch.rules import structural as structural

@@ -1,0 +1,489 @@
+"""The Tensor: a value on its way through a trace, which behaves like the ndarray that it stands for.
+
+Tensors made by a user (`Tensor(data)`) belong to the object style; those inside a function that is being differentiated
+belong to a transform. Both hand every operation to `meintorch.core.trace.bind`, which finds the operation's row.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from meintorch._typing import Array, Shape
+from meintorch.core import specialise
+from meintorch.core.graph import ReverseTrace
+from meintorch.core.objects import OBJECTS, Cotangents, Note
+from meintorch.core.primitive import registry
+from meintorch.core.shapes import astype, unbroadcast
+from meintorch.core.trace import Traced, bind, here, primitive_of
+from meintorch.errors import InPlaceError, InputError, LostDerivativeError
+
+__all__ = ["Tensor", "as_tensor", "unbroadcast"]
+
+Method: TypeAlias = Callable[..., Any]
+
+
+def plain(x: Any) -> Any:
+    """Return the plain array or scalar inside a value that may be traced by several levels."""
+    while isinstance(x, Traced):
+        x = x.value
+    return x
+
+
+def lost(what: str, instead: str) -> LostDerivativeError:
+    """Make the error for an operation that would drop the derivative."""
+    return LostDerivativeError(
+        f"{here()}: {what} would turn a traced value into a plain one and lose its derivative. {instead}"
+    )
+
+
+def _binary(fun: Callable[..., Any], symbol: str) -> tuple[Method, Method, Method]:
+    """Make an operator's method, its reflected form and its in-place form."""
+
+    def method(a: Any, b: Any) -> Any:
+        return bind(registry[fun], (a, b), {})
+
+    def reflected(b: Any, a: Any) -> Any:
+        return bind(registry[fun], (a, b), {})
+
+    def in_place(a: Any, b: Any) -> Any:
+        # A scalar is rebound, as in NumPy; the object style has no views, so there this is all there is to it.
+        if isinstance(plain(a), np.ndarray) and a._trace is not OBJECTS:
+            raise InPlaceError(
+                f"{here()}: `t {symbol}= v` on a traced array, which changes it under all its names, is not supported "
+                f"yet. Write t = t {symbol} v."
+            )
+        return bind(registry[fun], (a, b), {})
+
+    return method, reflected, in_place
+
+
+def _unary(fun: Callable[..., Any]) -> Method:
+    return lambda a: bind(registry[fun], (a,), {})
+
+
+def _comparison(fun: Callable[..., Any]) -> Method:
+    return lambda a, b: bind(registry[fun], (a, b), {})
+
+
+def _method(fun: Callable[..., Any]) -> Method:
+    """Make the method that does what a NumPy function does."""
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return fun(self, *args, **kwargs)
+
+    method.__name__ = fun.__name__
+    method.__doc__ = f"Apply `numpy.{fun.__name__}` to the array."
+    return method
+
+
+class Tensor(Traced):
+    """An array that remembers how it was computed.
+
+    Parameters
+    ----------
+    data : array_like of real numbers; copied, as float64
+    _children : the tensors that it was computed from, for an operation of one's own
+    _op : a name for that operation
+
+    Raises
+    ------
+    InputError
+        If ``data`` are not real numbers.
+
+    Notes
+    -----
+    An operation of one's own computes its value, makes ``out = Tensor(value, (self,), "name")`` and assigns to
+    ``out._backward`` a function without arguments that reads ``out.grad`` and does ``self.grad += ...``.
+
+    Examples
+    --------
+    >>> x = Tensor(3.0)
+    >>> y = x * x + x
+    >>> y.backward()
+    >>> x.grad
+    array(7.)
+    """
+
+    __slots__ = ()
+
+    def __init__(self, data: Any, _children: tuple[Tensor, ...] = (), _op: str = "") -> None:
+        children = tuple(_children)
+        for child in (data, *children):
+            if isinstance(child, Traced) and child._trace is not OBJECTS:
+                raise lost("making a Tensor of it", "Inside a transform use the value as it is.")
+        self.value = real_array(plain(data))
+        self._trace = OBJECTS
+        self.note = OBJECTS.note(children, _op)
+
+    # ------------------------------------------------------------ what an array tells
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of the array."""
+        return np.shape(self.value) if type(self.value) is list else self.value.shape  # type: ignore[no-any-return]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the array."""
+        dtype: np.dtype[Any] = self.value.dtype
+        return dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of entries."""
+        return int(self.value.size)
+
+    @property
+    def nbytes(self) -> int:
+        """The number of bytes of the entries."""
+        return self.size * self.itemsize
+
+    @property
+    def itemsize(self) -> int:
+        """The number of bytes of one entry."""
+        return self.dtype.itemsize
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of an unsized Tensor: it has no axes")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.shape:
+            raise TypeError("iteration over a Tensor without axes")
+        return iter([self[i] for i in range(self.shape[0])])
+
+    def __repr__(self) -> str:
+        text = np.array2string(np.asarray(plain(self)), separator=", ", prefix="Tensor(")
+        return f"Tensor({text})" if self._trace is OBJECTS else f"Tensor({text}, level={self._trace.level})"
+
+    def __format__(self, spec: str) -> str:
+        return format(plain(self), spec) if spec else repr(self)
+
+    # ------------------------------------------------------------ what would cut the trace
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        raise lost(
+            "converting it to an ndarray (np.array, np.asarray, or a function that calls them)",
+            "Use np.stack([...]) or np.concatenate to build arrays from traced values, and stop_gradient(x) (in the "
+            "object style x.data) where the derivative is not wanted.",
+        )
+
+    def __float__(self) -> float:
+        raise lost(
+            "float() of it (also by math.sin and the like, or by assigning it into a plain ndarray)",
+            "Use NumPy's function (np.sin), build arrays with np.stack or np.where, or take float(stop_gradient(x)) "
+            "where the derivative is not wanted.",
+        )
+
+    def __complex__(self) -> complex:
+        raise lost("complex() of it", "Write x + 0j, or take complex(stop_gradient(x)).")
+
+    def __index__(self) -> int:
+        raise lost("using it as an index", "Use int(x): an integer has no derivative.")
+
+    def item(self, *args: Any) -> float:
+        """Refuse: a Python number has no derivative."""
+        raise lost("x.item()", "Index it (x[0]), or take stop_gradient(x).item() where the derivative is not wanted.")
+
+    def tolist(self) -> list[Any]:
+        """Refuse: Python numbers have no derivative."""
+        raise lost("x.tolist()", "Use list(x), or stop_gradient(x).tolist() where the derivative is not wanted.")
+
+    def __bool__(self) -> bool:
+        return bool(plain(self))
+
+    def __int__(self) -> int:
+        return int(plain(self))
+
+    def __round__(self, ndigits: int | None = None) -> Any:
+        return round(plain(self)) if ndigits is None else np.round(self, ndigits)
+
+    def __trunc__(self) -> int:
+        return int(plain(self))
+
+    def __floor__(self) -> int:
+        return int(np.floor(plain(self)))
+
+    def __ceil__(self) -> int:
+        return int(np.ceil(plain(self)))
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise InPlaceError(
+            f"{here()}: assigning into a traced array is not supported yet. Build the new array with np.where, np.stack or "
+            f"np.concatenate instead."
+        )
+
+    # ------------------------------------------------------------ NumPy's protocols
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+        if method == "__call__":
+            return bind(primitive_of(ufunc), args, without_none(kwargs))
+        if method == "outer":
+            a, b = args
+            return ufunc(np.reshape(a, np.shape(a) + (1,) * np.ndim(b)), b, **kwargs)
+        return bind(primitive_of(getattr(ufunc, method)), args, without_none(kwargs))
+
+    def __array_function__(
+        self, fun: Callable[..., Any], types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        return bind(primitive_of(fun), args, kwargs)
+
+    # ------------------------------------------------------------ methods that NumPy has as functions
+
+    __add__, __radd__, __iadd__ = _binary(operator.add, "+")
+    __sub__, __rsub__, __isub__ = _binary(operator.sub, "-")
+    __mul__, __rmul__, __imul__ = _binary(operator.mul, "*")
+    __truediv__, __rtruediv__, __itruediv__ = _binary(operator.truediv, "/")
+    __floordiv__, __rfloordiv__, __ifloordiv__ = _binary(operator.floordiv, "//")
+    __mod__, __rmod__, __imod__ = _binary(operator.mod, "%")
+    __pow__, __rpow__, __ipow__ = _binary(operator.pow, "**")
+    __matmul__, __rmatmul__, __imatmul__ = _binary(operator.matmul, "@")
+    __neg__, __pos__, __abs__ = _unary(operator.neg), _unary(operator.pos), _unary(operator.abs)
+    __lt__, __le__ = _comparison(operator.lt), _comparison(operator.le)
+    __gt__, __ge__ = _comparison(operator.gt), _comparison(operator.ge)
+    __eq__, __ne__ = _comparison(operator.eq), _comparison(operator.ne)
+    __hash__ = object.__hash__
+
+    def __getitem__(self, index: Any) -> Any:
+        return bind(registry[operator.getitem], (self, index), {})
+
+    def __divmod__(self, other: Any) -> tuple[Any, Any]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
+        return other // self, other % self
+
+    def __contains__(self, x: Any) -> bool:
+        return bool(np.any(self == x))
+
+    @property
+    def T(self) -> Any:
+        """The array with its axes reversed."""
+        return np.transpose(self)
+
+    @property
+    def mT(self) -> Any:
+        """The array with its last two axes exchanged."""
+        return np.matrix_transpose(self)
+
+    @property
+    def real(self) -> Any:
+        """The real part."""
+        return np.real(self)
+
+    @property
+    def imag(self) -> Any:
+        """The imaginary part."""
+        return np.imag(self)
+
+    @property
+    def flat(self) -> Any:
+        """The entries in C order, as one axis."""
+        return np.ravel(self)
+
+    sum, prod, mean, var, std = map(_method, (np.sum, np.prod, np.mean, np.var, np.std))
+    max, min, argmax, argmin, any, all = map(_method, (np.max, np.min, np.argmax, np.argmin, np.any, np.all))
+    cumsum, cumprod, clip, round = map(_method, (np.cumsum, np.cumprod, np.clip, np.round))
+    squeeze, swapaxes, ravel, repeat, take = map(_method, (np.squeeze, np.swapaxes, np.ravel, np.repeat, np.take))
+    diagonal, trace, dot = map(_method, (np.diagonal, np.trace, np.dot))
+    argsort, argpartition, nonzero = map(_method, (np.argsort, np.argpartition, np.nonzero))
+    searchsorted = _method(np.searchsorted)
+
+    def reshape(self, *shape: Any, order: Any = "C") -> Any:
+        """Return the array with another shape; see `numpy.reshape`."""
+        return np.reshape(self, shape[0] if len(shape) == 1 else shape, order=order)
+
+    def transpose(self, *axes: Any) -> Any:
+        """Return the array with its axes permuted; see `numpy.transpose`."""
+        return np.transpose(self, (axes[0] if len(axes) == 1 else axes) if axes else None)
+
+    def astype(self, dtype: Any, **options: Any) -> Any:
+        """Return the array in another dtype; integer and bool dtypes give plain arrays, which have no derivative."""
+        if np.dtype(dtype).kind not in "fc":
+            return bind(registry[np.trunc], (self,), {}).astype(dtype, **options)
+        return bind(registry[astype], (self, dtype), options)
+
+    def flatten(self, order: Any = "C") -> Any:
+        """Return a copy with one axis."""
+        return np.ravel(np.copy(self), order=order)
+
+    def copy(self, order: Any = "C") -> Any:
+        """Return a copy."""
+        return np.copy(self, order=order)
+
+    def view(self) -> Any:
+        """Return the array again; a view with another dtype is refused."""
+        return np.reshape(self, self.shape)
+
+    def conj(self) -> Any:
+        """Return the complex conjugate."""
+        return np.conjugate(self)
+
+    conjugate = conj
+
+    # ------------------------------------------------------------ the object style
+
+    @property
+    def data(self) -> Array:
+        """The array itself, which may be changed in place or assigned to; that of a result is read-only."""
+        note = self._note("data")
+        array: Array = self.value
+        if note.kept:
+            array.flags.writeable = False  # other tensors were computed from it, and keep it for the backward pass
+        return array
+
+    @data.setter
+    def data(self, data: Any) -> None:
+        note = self._note("data")
+        if data is not self.value:
+            self.value = real_array(data)
+            note.kept = False
+
+    @property
+    def grad(self) -> Array:
+        """The gradient gathered so far: an array of the tensor's shape, zeros before any backward pass."""
+        note = self._note("grad")
+        if note.grad is None:
+            note.grad = np.zeros(self.shape)
+        return note.grad
+
+    @grad.setter
+    def grad(self, grad: Any) -> None:
+        note = self._note("grad")
+        array = np.asarray(grad, dtype=np.float64)
+        note.grad = array if array.shape == self.shape else np.broadcast_to(array, self.shape).copy()
+
+    def zero_grad(self) -> None:
+        """Set the gradient to zeros."""
+        self._note("zero_grad").grad = None
+
+    def backward(self) -> None:
+        """Add to ``.grad`` of every tensor of the graph the gradient of this one's sum.
+
+        Every call starts from fresh cotangents: calling it twice doubles each gradient, exactly.
+        """
+        self._note("backward")
+        OBJECTS.backward(self)
+
+    @property
+    def _children(self) -> tuple[Tensor, ...]:
+        children: tuple[Tensor, ...] = self._note("_children").children
+        return children
+
+    @property
+    def _op(self) -> str:
+        return self._note("_op").op
+
+    @property
+    def _backward(self) -> Callable[[], object]:
+        note = self._note("_backward")
+
+        def add_shares() -> None:
+            cts, nodes, owned = Cotangents(), Cotangents(), Cotangents()
+            note.node[1](note.node, self.grad, cts, nodes, owned)
+            for child in note.children:
+                g = cts[child.note.node[0]]
+                if g is not None:
+                    child.grad = child.grad + g  # type: ignore[attr-defined]
+
+        return note.backward or add_shares
+
+    @_backward.setter
+    def _backward(self, closure: Callable[[], object]) -> None:
+        self._note("_backward").backward = closure
+
+    def _note(self, name: str) -> Note:
+        """Return the object style's note; a transform's tensors have none."""
+        if self._trace is not OBJECTS:
+            raise lost(f"x.{name}", "It belongs to tensors made by Tensor(...); inside a transform use the value as it is.")
+        note: Note = self.note
+        return note
+
+    def __reduce__(self) -> Any:
+        if self._note("pickling").children:
+            raise TypeError("a Tensor that was computed from others cannot be pickled or copied; use Tensor(x.data)")
+        return type(self), (self.value,)
+
+
+def real_array(data: Any) -> Array:
+    """Return a float64 copy of real numbers."""
+    array = np.asarray(data)
+    if array.dtype.kind not in "fiu":
+        raise InputError(f"a Tensor holds real numbers, not {array.dtype} ({data!r:.60})")
+    return np.array(array, dtype=np.float64)
+
+
+def as_tensor(x: Any) -> Tensor:
+    """Return ``x`` if it is a Tensor, else a Tensor that holds it."""
+    return x if isinstance(x, Tensor) else Tensor(x)
+
+
+def without_none(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Drop a ufunc's ``out=(None,)``, which stands for no ``out`` at all."""
+    return kwargs if kwargs.get("out") != (None,) else {k: v for k, v in kwargs.items() if k != "out"}
+
+
+# ---------------------------------------------------------------- tensors of reverse-mode transforms
+
+
+class GraphTensor(Tensor):
+    """A Tensor of a reverse-mode transform, whose elementwise operations are generated code."""
+
+    __slots__ = ()
+    __init__ = object.__init__  # made by the engine, at C speed
+
+
+class Calls(dict[Any, Any]):
+    """Generated functions by ufunc, made when first met; None for a ufunc that has none."""
+
+    def __missing__(self, ufunc: Any) -> Any:
+        made = self[ufunc] = specialise.call_of(primitive_of(ufunc))
+        return made
+
+
+calls = Calls()
+
+
+def specialised_ufunc(self: Tensor, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+    """Do what `Tensor.__array_ufunc__` does; a plain call goes to the generated function."""
+    if method == "__call__" and not kwargs:
+        call = calls[ufunc]
+        if call is not None:
+            return call(*args)
+    return Tensor.__array_ufunc__(self, ufunc, method, *args, **kwargs)
+
+
+OPERATORS = {
+    "add": (operator.add, "x1 + x2"),
+    "sub": (operator.sub, "x1 - x2"),
+    "mul": (operator.mul, "x1 * x2"),
+    "truediv": (operator.truediv, "x1 / x2"),
+    "pow": (operator.pow, "x1 ** x2"),
+    "neg": (operator.neg, "-v"),
+}
+
+ReverseTrace.tensor = GraphTensor
+
+
+def reverse_trace() -> ReverseTrace:
+    """Start a trace for reverse mode. The first one brings the generated operators with it."""
+    if specialise.enabled and "__array_ufunc__" not in vars(GraphTensor):
+        for name, (fun, call) in OPERATORS.items():
+            prim = registry[fun]
+            if len(prim.rules) == 1:
+                setattr(GraphTensor, f"__{name}__", specialise.compile_forward(prim, call, "unary", 1))
+            else:
+                setattr(GraphTensor, f"__{name}__", specialise.compile_forward(prim, call, "left", 1))
+                setattr(GraphTensor, f"__r{name}__", specialise.compile_forward(prim, call, "right", 1))
+        GraphTensor.__array_ufunc__ = specialised_ufunc  # type: ignore[method-assign]
+    return ReverseTrace()

@@ -1,0 +1,123 @@
+"""Nothing is shown that was not executed: every Python block of the README and of the documentation runs here.
+
+The blocks of one page share one namespace, in the order of the page. Each fence must name a language that this file
+knows, so that no block can be left out by a misspelt name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SITE_PAGES = [page for page in PAGES if page.is_relative_to(ROOT / "docs")]
+FENCE = re.compile(
+    r"^(?P<indent>[ \t]*)(?P<ticks>`{3,})(?P<info>[^`\n]*)\n(?P<body>.*?)^(?P=indent)(?P=ticks)[ \t]*$",
+    re.MULTILINE | re.DOTALL,
+)
+NOT_EXECUTED = {"text", "bash"}
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block of a page."""
+
+    line: int
+    info: str
+    body: str
+
+    @property
+    def language(self) -> str:
+        return self.info.split()[0] if self.info.split() else ""
+
+
+def blocks_of(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    return [
+        Block(text.count("\n", 0, match.start()) + 1, match["info"].strip(), textwrap.dedent(match["body"]))
+        for match in FENCE.finditer(text)
+    ]
+
+
+def execute(page: Path, block: Block, namespace: dict) -> str:
+    """Run one block and return what it printed; a failure names the page and the line."""
+    padding = "\n" * block.line
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(padding + block.body, str(page), "exec"), namespace)
+    return printed.getvalue()
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_python_block_runs(page):
+    namespace = {"__name__": "__page__"}
+    for block in blocks_of(page):
+        if block.language == "python":
+            execute(page, block, namespace)
+        else:
+            assert block.language in NOT_EXECUTED, f"{name_of(page)}, line {block.line}: which language is this block?"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_fence_is_seen(page):
+    """As many fences open and close as there are blocks: none is hidden by one that never closes."""
+    fences = re.findall(r"^[ \t>]*(?:```|~~~)", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(fences) == 2 * len(blocks_of(page))
+
+
+@pytest.mark.parametrize("page", SITE_PAGES, ids=name_of)
+def test_the_site_executes_what_it_shows(page):
+    """A page of the site shows no output that was typed by hand, and its blocks share one session as they do here."""
+    for block in blocks_of(page):
+        where = f"{name_of(page)}, line {block.line}"
+        if block.language == "python":
+            assert 'exec="on"' in block.info, f"{where}: shown, yet not executed"
+            assert f'session="{page.stem}"' in block.info, f"{where}: not in the page's session"
+        else:
+            assert block.language == "bash", f"{where}: an output typed by hand"
+
+
+def test_readme_shows_the_real_outputs():
+    namespace = {"__name__": "__page__"}
+    checked = 0
+    blocks = blocks_of(README)
+    for block, after in zip(blocks, [*blocks[1:], None], strict=True):
+        if block.language != "python":
+            continue
+        printed = execute(README, block, namespace)
+        if printed:
+            assert after is not None
+            assert after.language == "text"
+            assert after.body == printed
+            checked += 1
+    assert checked == sum(block.language == "text" for block in blocks) >= 2
+
+
+def test_ci_runs_what_the_readme_promises():
+    """In CI pip is quiet, and the site is built strictly instead of being served."""
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8").replace("pip install --quiet", "pip install")
+    script = script.replace(".[dev,docs]", ".[docs]")
+    promised = [block.body for block in blocks_of(README) if block.language == "bash"]
+    commands = [command.strip() for body in promised for command in body.split("&&")]
+    assert "python -m pytest" in commands
+    missing = [command for command in commands if command not in script]
+    assert missing == ["mkdocs serve"]
+    assert "mkdocs build --strict" in script
+
+
+def test_every_page_is_in_the_navigation():
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
+    listed = set(re.findall(r"[\w/-]+\.md", navigation))
+    assert listed == {page.relative_to(ROOT / "docs").as_posix() for page in SITE_PAGES}
