@@ -124,7 +124,8 @@ class Tensor(Traced):
     @property
     def shape(self) -> Shape:
         """The shape of the array."""
-        return np.shape(self.value) if type(self.value) is list else self.value.shape  # type: ignore[no-any-return]
+        shape: Shape = self.value.shape
+        return shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -291,13 +292,17 @@ class Tensor(Traced):
         """The entries in C order, as one axis."""
         return np.ravel(self)
 
-    sum, prod, mean, var, std = map(_method, (np.sum, np.prod, np.mean, np.var, np.std))
-    max, min, argmax, argmin, any, all = map(_method, (np.max, np.min, np.argmax, np.argmin, np.any, np.all))
-    cumsum, cumprod, clip, round = map(_method, (np.cumsum, np.cumprod, np.clip, np.round))
-    squeeze, swapaxes, ravel, repeat, take = map(_method, (np.squeeze, np.swapaxes, np.ravel, np.repeat, np.take))
-    diagonal, trace, dot = map(_method, (np.diagonal, np.trace, np.dot))
-    argsort, argpartition, nonzero = map(_method, (np.argsort, np.argpartition, np.nonzero))
-    searchsorted = _method(np.searchsorted)
+    sum, prod, mean, var = _method(np.sum), _method(np.prod), _method(np.mean), _method(np.var)
+    std, max, min, argmax = _method(np.std), _method(np.max), _method(np.min), _method(np.argmax)
+    argmin, any, all, cumsum = _method(np.argmin), _method(np.any), _method(np.all), _method(np.cumsum)
+    cumprod, round, squeeze, swapaxes = _method(np.cumprod), _method(np.round), _method(np.squeeze), _method(np.swapaxes)
+    ravel, repeat, take, diagonal = _method(np.ravel), _method(np.repeat), _method(np.take), _method(np.diagonal)
+    trace, dot, argsort, argpartition = _method(np.trace), _method(np.dot), _method(np.argsort), _method(np.argpartition)
+    nonzero, searchsorted = _method(np.nonzero), _method(np.searchsorted)
+
+    def clip(self, min: Any = None, max: Any = None, **options: Any) -> Any:
+        """Return the array with its entries limited to an interval; see `numpy.clip`."""
+        return np.clip(self, min, max, **options)
 
     def reshape(self, *shape: Any, order: Any = "C") -> Any:
         """Return the array with another shape; see `numpy.reshape`."""
@@ -377,8 +382,7 @@ class Tensor(Traced):
 
     @property
     def _children(self) -> tuple[Tensor, ...]:
-        children: tuple[Tensor, ...] = self._note("_children").children
-        return children
+        return self._note("_children").children  # type: ignore[return-value]
 
     @property
     def _op(self) -> str:
@@ -430,7 +434,10 @@ def as_tensor(x: Any) -> Tensor:
 
 def without_none(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Drop a ufunc's ``out=(None,)``, which stands for no ``out`` at all."""
-    return kwargs if kwargs.get("out") != (None,) else {k: v for k, v in kwargs.items() if k != "out"}
+    out = kwargs.get("out")
+    if out is None or any([o is not None for o in out]):
+        return kwargs
+    return {k: v for k, v in kwargs.items() if k != "out"}
 
 
 # ---------------------------------------------------------------- tensors of reverse-mode transforms
@@ -463,7 +470,7 @@ def specialised_ufunc(self: Tensor, ufunc: Any, method: str, *args: Any, **kwarg
     return Tensor.__array_ufunc__(self, ufunc, method, *args, **kwargs)
 
 
-OPERATORS = {
+OPERATORS: dict[str, tuple[Method, str]] = {
     "add": (operator.add, "x1 + x2"),
     "sub": (operator.sub, "x1 - x2"),
     "mul": (operator.mul, "x1 * x2"),
@@ -485,5 +492,5 @@ def reverse_trace() -> ReverseTrace:
             else:
                 setattr(GraphTensor, f"__{name}__", specialise.compile_forward(prim, call, "left", 1))
                 setattr(GraphTensor, f"__r{name}__", specialise.compile_forward(prim, call, "right", 1))
-        GraphTensor.__array_ufunc__ = specialised_ufunc  # type: ignore[method-assign]
+        GraphTensor.__array_ufunc__ = specialised_ufunc
     return ReverseTrace()

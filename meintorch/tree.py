@@ -25,7 +25,7 @@ from typing import Any, TypeAlias, TypeVar
 from meintorch.errors import TreeError
 
 _T = TypeVar("_T")
-_Node: TypeAlias = "tuple[_Kind, type, Sequence[Any], Any]"  # kind, class, keys of the children, aux (the rest)
+_Node: TypeAlias = "tuple[_Kind, Sequence[Any], Any]"  # kind, keys of the children, aux (class and all the rest)
 
 _UNWATCHED = 1_000  # nodes that flatten visits before it looks for cycles: a small tree pays nothing
 _MAX_DEPTH = 100_000
@@ -73,8 +73,8 @@ class TreeDef:
                 f"give one leaf for each *, in the order of treedef.paths()"
             )
         if len(self._nodes) - self._num_leaves <= 1:  # a bare leaf or a flat container
-            kind, cls, keys, aux = self._nodes[0]
-            return kind.join(cls, keys, aux, values)
+            kind, keys, aux = self._nodes[0]
+            return kind.join(keys, aux, values)
         return self._fold(values, _join)
 
     def flatten_like(self, tree: Any, what: str = "tree") -> list[Any]:
@@ -108,17 +108,13 @@ class TreeDef:
                 leaves.append(value)
             elif node == expected:
                 stack.extend(reversed(children))
-            elif node[0] in (_DICT, _DEFAULTDICT) and node[1] is expected[1] and set(node[2]) == set(expected[2]):
-                by_key = dict(zip(node[2], children, strict=True))
-                stack.extend(by_key[key] for key in reversed(expected[2]))
+            elif _same_keys(node, expected):
+                by_key = dict(zip(node[1], children, strict=True))
+                stack.extend(by_key[key] for key in reversed(expected[1]))
             else:
                 _, path = next(islice(self._walk(), i, None))
-                wanted, found = (
-                    _describe(expected, "a leaf (an array or a number)"),
-                    _describe(node, f"a {type(value).__name__}"),
-                )
                 raise TreeError(
-                    f"{_cut(what + path)}: expected {wanted}, found {'another ' if found == wanted else ''}{found}. "
+                    f"{_cut(what + path)}: {_difference(expected, node, value)}. "
                     f"Both trees need the same containers, keys and static values: "
                     f"meintorch.tree.map(f, tree) makes a second tree like the first"
                 )
@@ -133,14 +129,14 @@ class TreeDef:
 
     def _walk(self) -> Iterator[tuple[_Kind, str]]:
         stack = [""]
-        for kind, _, keys, _ in self._nodes:
+        for kind, keys, _ in self._nodes:
             path = stack.pop()
             yield kind, path
             stack.extend(path + kind.step.format(key) for key in reversed(keys))
 
-    def _fold(self, values: list[Any], join: Callable[[_Kind, type, Sequence[Any], Any, list[Any]], Any]) -> Any:
+    def _fold(self, values: list[Any], join: Callable[[_Kind, Sequence[Any], Any, list[Any]], Any]) -> Any:
         built: list[Any] = []
-        for kind, cls, keys, aux in reversed(self._nodes):
+        for kind, keys, aux in reversed(self._nodes):
             if kind is _LEAF:
                 built.append(values.pop())
             else:
@@ -148,7 +144,7 @@ class TreeDef:
                 children = built[start:]
                 children.reverse()  # the first child was built last
                 del built[start:]
-                built.append(join(kind, cls, keys, aux, children))
+                built.append(join(kind, keys, aux, children))
         return built[0]
 
     def __eq__(self, other: object) -> bool:
@@ -197,7 +193,7 @@ def flatten(tree: Any) -> tuple[list[Any], TreeDef]:
                 nodes.append(_STAR)
                 continue
             children, keys, aux = kind.split(value)
-            nodes.append((kind, type(value), keys, aux))
+            nodes.append((kind, keys, aux))
             if children:
                 if len(nodes) > _UNWATCHED:
                     if id(value) in route or len(route) == _MAX_DEPTH:
@@ -319,10 +315,10 @@ def _split_dataclass(obj: Any) -> tuple[Sequence[Any], Sequence[Any], Any]:
         static = isinstance(value, (str, bool)) or field.metadata.get("static")
         names.append(field.name)
         children.append(_Static(value) if static else value)
-    return children, tuple(names), None
+    return children, tuple(names), type(obj)
 
 
-def _join_dataclass(cls: type, names: Sequence[Any], _aux: Any, children: list[Any]) -> Any:
+def _join_dataclass(names: Sequence[Any], cls: Any, children: list[Any]) -> Any:
     # Not by __init__, which may take other arguments and compute with leaves that are no numbers.
     obj: Any = object.__new__(cls)
     for name, value in zip(names, children, strict=True):
@@ -335,7 +331,7 @@ def _split_registered(obj: Any) -> tuple[Sequence[Any], Sequence[Any], Any]:
     match _REGISTRY[type(obj)][0](obj):
         case (children, aux):
             children = tuple(children)
-            return children, range(len(children)), _Static(aux)
+            return children, range(len(children)), (type(obj), _Static(aux))
         case other:
             raise TreeError(
                 f"the flatten function registered for {type(obj).__qualname__} returned {reprlib.repr(other)}: "
@@ -343,20 +339,21 @@ def _split_registered(obj: Any) -> tuple[Sequence[Any], Sequence[Any], Any]:
             )
 
 
-def _join_registered(cls: type, _keys: Sequence[Any], aux: Any, children: list[Any]) -> Any:
+def _join_registered(_: Sequence[Any], aux: Any, children: list[Any]) -> Any:
+    cls, static = aux
     if cls not in _REGISTRY:
         raise TreeError(
             f"{cls.__qualname__} was unpickled but is not registered in this process: "
             f"call register_pytree_node in the module that defines it"
         )
-    return _REGISTRY[cls][1](aux.value, tuple(children))
+    return _REGISTRY[cls][1](static.value, tuple(children))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Kind:
     name: str
     split: Callable[[Any], tuple[Sequence[Any], Sequence[Any], Any]]  # obj -> children, keys, aux
-    join: Callable[[Any, Sequence[Any], Any, list[Any]], Any]  # cls, keys, aux, children -> obj
+    join: Callable[[Sequence[Any], Any, list[Any]], Any]  # keys, aux, children -> obj
     step: str = ""  # how a path goes on to a child
 
     def __reduce__(self) -> str:
@@ -366,47 +363,47 @@ class _Kind:
 _LEAF = _Kind(
     "_LEAF",
     lambda _: ((), (), None),
-    lambda _cls, _keys, _aux, values: values[0],
+    lambda _keys, _aux, values: values[0],
 )
 _CONSTANT = _Kind(
     "_CONSTANT",
     lambda x: ((), (), x if type(x) is _Static else _Static(x)),
-    lambda _cls, _keys, aux, _children: aux.value,
+    lambda _keys, aux, _children: aux.value,
 )
 _LIST = _Kind(
     "_LIST",
     lambda x: (x, range(len(x)), None),
-    lambda _cls, _keys, _aux, children: children,
+    lambda _keys, _aux, children: children,
     "[{}]",
 )
 _TUPLE = _Kind(
     "_TUPLE",
     lambda x: (x, range(len(x)), None),
-    lambda _cls, _keys, _aux, children: tuple(children),
+    lambda _keys, _aux, children: tuple(children),
     "[{}]",
 )
 _NAMEDTUPLE = _Kind(
     "_NAMEDTUPLE",
-    lambda x: (x, x._fields, None),
-    lambda cls, _keys, _aux, children: cls._make(children),  # passes by a __new__ with other arguments
+    lambda x: (x, x._fields, type(x)),
+    lambda _keys, cls, children: cls._make(children),  # passes by a __new__ with other arguments
     ".{}",
 )
 _DATACLASS = _Kind("_DATACLASS", _split_dataclass, _join_dataclass, ".{}")
 _DICT = _Kind(
     "_DICT",
-    lambda x: (list(x.values()), tuple(x), None),
-    lambda cls, keys, _aux, children: cls(zip(keys, children, strict=True)),
+    lambda x: (list(x.values()), tuple(x), type(x)),
+    lambda keys, cls, children: cls(zip(keys, children, strict=True)),
     "[{!r}]",
 )
 _DEFAULTDICT = _Kind(
     "_DEFAULTDICT",
     lambda x: (list(x.values()), tuple(x), x.default_factory),
-    lambda _cls, keys, factory, children: defaultdict(factory, zip(keys, children, strict=True)),
+    lambda keys, factory, children: defaultdict(factory, zip(keys, children, strict=True)),
     "[{!r}]",
 )
 _REGISTERED = _Kind("_REGISTERED", _split_registered, _join_registered, "<child {}>")
 
-_STAR: _Node = (_LEAF, object, (), None)
+_STAR: _Node = (_LEAF, (), None)
 _BARE = TreeDef((_STAR,), 1)
 _REGISTRY: dict[type, tuple[Callable[[Any], Any], Callable[[Any, tuple[Any, ...]], Any]]] = {}
 _KINDS: dict[type, _Kind] = {
@@ -441,21 +438,30 @@ def _classify(value: Any) -> _Kind:
 def _split(value: Any) -> tuple[_Node, Sequence[Any]]:
     kind = _KINDS.get(type(value)) or _classify(value)
     children, keys, aux = kind.split(value)
-    return (kind, type(value), keys, aux), children
+    return (kind, keys, aux), children
 
 
-def _join(kind: _Kind, cls: type, keys: Sequence[Any], aux: Any, children: list[Any]) -> Any:
-    return kind.join(cls, keys, aux, children)
+def _join(kind: _Kind, keys: Sequence[Any], aux: Any, children: list[Any]) -> Any:
+    return kind.join(keys, aux, children)
+
+
+def _same_keys(one: _Node, two: _Node) -> bool:
+    # In any order; and no value comes from a default factory, so that may differ.
+    (kind, keys, aux), (other_kind, other_keys, other_aux) = one, two
+    same = kind is other_kind and (kind is _DEFAULTDICT or (kind is _DICT and aux is other_aux))
+    return same and set(keys) == set(other_keys)
 
 
 def _same(a: Any, b: Any) -> bool:
     if a is b:
         return True
-    if type(a) is not type(b) or any(getattr(a, name, None) != getattr(b, name, None) for name in ("shape", "dtype")):
+    if type(a) is not type(b):
         return False
     if isinstance(a, tuple):
         return len(a) == len(b) and all(_same(x, y) for x, y in zip(a, b, strict=True))
     try:
+        if any(getattr(a, name, None) != getattr(b, name, None) for name in ("shape", "dtype")):
+            return False
         equal = a == b
         return bool(equal.all() if hasattr(equal, "all") else equal)
     except ValueError:  # arrays somewhere inside: what cannot be compared is not taken for the same
@@ -468,7 +474,7 @@ def _endless(route: list[Any], value: Any) -> TreeError:
         return TreeError(f"the tree is nested more than {_MAX_DEPTH} deep: does a flatten function make new children?")
     loop = ""
     for parent, child in pairwise([*route[start:], value]):
-        (kind, _, keys, _), children = _split(parent)
+        (kind, keys, _), children = _split(parent)
         loop += next((kind.step.format(key) for key, x in zip(keys, children, strict=True) if x is child), "...")
     return TreeError(
         f"a tree must not contain itself, but for some {type(value).__name__} x in it x{_cut(loop)} is x: "
@@ -476,7 +482,7 @@ def _endless(route: list[Any], value: Any) -> TreeError:
     )
 
 
-def _show(kind: _Kind, cls: type, keys: Sequence[Any], aux: Any, pieces: list[str]) -> str:
+def _show(kind: _Kind, keys: Sequence[Any], aux: Any, pieces: list[str]) -> str:
     if kind is _CONSTANT:
         name = getattr(aux.value, "__name__", None)
         return name if isinstance(name, str) else reprlib.repr(aux.value)
@@ -486,21 +492,32 @@ def _show(kind: _Kind, cls: type, keys: Sequence[Any], aux: Any, pieces: list[st
         return f"({', '.join(pieces)}{',' * (len(pieces) == 1)})"
     if kind in (_DICT, _DEFAULTDICT):
         items = "{" + ", ".join(f"{key!r}: {piece}" for key, piece in zip(keys, pieces, strict=True)) + "}"
-        return items if cls is dict else f"{cls.__name__}({items})"
-    if kind is not _REGISTERED:
+        return items if aux is dict else f"{'defaultdict' if kind is _DEFAULTDICT else aux.__name__}({items})"
+    if kind is _REGISTERED:
+        aux, static = aux
+        pieces = pieces if static.value is None else [*pieces, f"aux={reprlib.repr(static.value)}"]
+    else:
         pieces = [f"{name}={piece}" for name, piece in zip(keys, pieces, strict=True)]
-    elif aux.value is not None:
-        pieces = [*pieces, f"aux={reprlib.repr(aux.value)}"]
-    return f"{cls.__name__}({', '.join(pieces)})"
+    return f"{aux.__name__}({', '.join(pieces)})"
+
+
+def _difference(expected: _Node, found: _Node, value: Any) -> str:
+    wanted, got = _describe(expected, "a leaf (an array or a number)"), _describe(found, f"a {type(value).__name__}")
+    text = f"expected {wanted}, found {'another ' if got == wanted else ''}{got}"
+    if expected[0] is found[0] and expected[0] in (_DICT, _DEFAULTDICT):  # a long list of keys would not show it
+        for label, keys, others in (("missing", expected[1], found[1]), ("unexpected", found[1], expected[1])):
+            differing = [key for key in keys if key not in others]
+            text += f" ({label} keys: {reprlib.repr(differing)})" if differing else ""
+    return text
 
 
 def _describe(node: _Node, leaf: str) -> str:
-    kind, cls, keys, aux = node
+    kind, keys, aux = node
     if kind is _LEAF:
         return leaf
     if kind in (_LIST, _TUPLE):
-        return f"a {cls.__name__} of length {len(keys)}"
-    return _cut(_show(kind, cls, keys, aux, ["..."] * len(keys)))
+        return f"a {'list' if kind is _LIST else 'tuple'} of length {len(keys)}"
+    return _cut(_show(kind, keys, aux, ["..."] * len(keys)))
 
 
 def _cut(text: str) -> str:

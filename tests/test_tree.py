@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meintorch import tree
@@ -226,7 +226,7 @@ def test_structure_holds_no_leaf():
 
     leaf = Leaf()
     alive = weakref.ref(leaf)
-    treedef = structure([leaf, {"a": (leaf,)}, Layer(leaf)])
+    treedef = structure([leaf, {"a": (leaf,)}, Frozen(leaf, None)])
     del leaf
     assert alive() is None
     assert treedef.num_leaves == 3
@@ -352,7 +352,7 @@ def test_static_fields_come_back_as_they_are(static):
     assert treedef.unflatten(found).rate is static
     assert treedef == structure(Declared(2.0, static))
     assert treedef.flatten_like(Declared(2.0, static, 4)) == [2.0, 4]
-    assert treedef != structure(Declared(1.0, static=object()) if False else Declared(1.0, object()))
+    assert treedef != structure(Declared(1.0, object()))
 
 
 @pytest.mark.parametrize(
@@ -512,8 +512,16 @@ def test_error_of_a_flatten_function_is_not_replaced():
         ([1.0], 1.0, r"^tree: expected a list of length 1, found a float\."),
         ([1.0], (1.0,), r"^tree: expected a list of length 1, found a tuple of length 1\."),
         ({"a": [1.0, 2.0]}, {"a": [1.0]}, r"^tree\['a'\]: expected a list of length 2, found a list of length 1\."),
-        ({"a": 1.0}, {"b": 1.0}, r"^tree: expected \{'a': \.\.\.\}, found \{'b': \.\.\.\}\."),
-        ({"a": 1.0}, {"a": 1.0, "b": 1.0}, r"^tree: expected \{'a': \.\.\.\}, found \{'a': \.\.\., 'b': \.\.\.\}\."),
+        (
+            {"a": 1.0},
+            {"b": 1.0},
+            r"^tree: expected \{'a': .*\}, found \{'b': .*\} \(missing keys: \['a'\]\) \(unexpected keys: \['b'\]\)\.",
+        ),
+        (
+            {"a": 1.0},
+            {"a": 1.0, "b": 1.0},
+            r"^tree: .*, found \{'a': \.\.\., 'b': \.\.\.\} \(unexpected keys: \['b'\]\)\.",
+        ),
         ({"a": 1.0}, OrderedDict(a=1.0), r"^tree: expected \{'a': .*\}, found OrderedDict\(\{'a': \.\.\.\}\)\."),
         ([1.0, None], [1.0, 2.0], r"^tree\[1\]: expected None, found a float\."),
         ([1.0, 2.0], [1.0, None], r"^tree\[1\]: expected a leaf .*, found None\."),
@@ -557,12 +565,19 @@ def test_values_are_matched_by_key(kind):
     assert tree.map(operator.sub, second, first)["c"] == {"e": 45.0, "d": 36.0}
 
 
+def test_a_missing_key_is_named_among_many():
+    wide = {f"weight_{i}": 1.0 for i in range(1000)}
+    narrow = {key: 2.0 for key in wide if key != "weight_500"}
+    with pytest.raises(TreeError, match=r"\(missing keys: \['weight_500'\]\)\."):
+        structure(wide).flatten_like(narrow)
+
+
 def test_long_errors_are_cut():
     wide = {f"weight_{i}": 1.0 for i in range(1000)}
     for wrong in (lambda: structure(wide).unflatten([]), lambda: structure(wide).flatten_like({})):
         with pytest.raises(TreeError, match=r"weight_0.* \.\.\. .*weight_999") as caught:
             wrong()
-        assert len(str(caught.value)) < 700
+        assert len(str(caught.value)) < 1000
 
 
 @pytest.mark.parametrize("value", [1.0, [1.0], {"a": [1.0, 2.0]}, None, []])
@@ -651,7 +666,7 @@ def twice():
 @pytest.mark.parametrize(
     ("make", "loop"),
     [
-        (cyclic_list, r"list x in it x\[1\]\['b'\]\[0\] is x"),
+        (cyclic_list, r"(list x in it x(\[1\]\['b'\]\[0\]|\[0\]\[1\]\['b'\])|dict x in it x\['b'\]\[0\]\[1\]) is x"),
         (cyclic_dataclass, r"(Layer x in it x\.bias\['parent'\]|dict x in it x\['parent'\]\.bias) is x"),
         (cyclic_registered, r"(Interval x in it x<child 1>\[0\]|list x in it x\[0\]<child 1>) is x"),
         (twice, r"list x in it x\[1\] is x"),
@@ -694,7 +709,7 @@ def test_classes_made_inside_functions_die():
         classes = [
             make_dataclass("Local", ["x"]),
             namedtuple("Local", ["x"]),  # noqa: PYI024
-            type("Local", (), {"__init__": lambda self, x: None}),
+            type("Local", (float,), {}),
         ]
         for cls in classes:
             tree.map(abs, [cls(1.0)])
@@ -723,15 +738,13 @@ def test_flatten_leaves_no_cycle_behind():
 
 
 def test_tree_needs_no_numpy():
-    code = "import sys, meintorch; from importlib import reload; print(sorted(vars(meintorch.tree)))"
-    source = tree.__file__
     code = (
         "import sys, types, importlib.util as u\n"
         "sys.modules['numpy'] = None\n"
         "package, errors = types.ModuleType('meintorch'), types.ModuleType('meintorch.errors')\n"
         "errors.TreeError = ValueError\n"
         "sys.modules |= {'meintorch': package, 'meintorch.errors': errors}\n"
-        f"spec = u.spec_from_file_location('meintorch.tree', {source!r})\n"
+        f"spec = u.spec_from_file_location('meintorch.tree', {tree.__file__!r})\n"
         "sys.modules['meintorch.tree'] = tree = u.module_from_spec(spec)\n"
         "spec.loader.exec_module(tree)\n"
         "print(tree.map(abs, {'a': [-1.0, None]}))\n"
@@ -756,6 +769,11 @@ def test_pickled_structures_are_the_same_and_work():
         assert again.paths() == treedef.paths()
 
 
+def test_structures_with_functions_pickle():
+    treedef = structure([len, test_map, np.tanh, "text".upper, functools.partial(max, 1), float, None])
+    assert pickle.loads(pickle.dumps(treedef)).unflatten([])[:3] == [len, test_map, np.tanh]
+
+
 class Unregistered:
     pass
 
@@ -775,7 +793,7 @@ def test_unpickling_where_the_type_is_not_registered(monkeypatch):
 
 def containers(children):
     few = st.lists(children, max_size=3)
-    keys = st.one_of(st.text(max_size=3), st.integers(), st.tuples(st.booleans()))
+    keys = st.one_of(st.text("ab'{}", max_size=3), st.integers(), st.tuples(st.booleans()))
     dicts = st.dictionaries(keys, children, max_size=3)
     return st.one_of(
         few,
@@ -784,7 +802,7 @@ def containers(children):
         dicts.map(OrderedDict),
         dicts.map(lambda items: defaultdict(list, items)),
         st.builds(Point, children, children),
-        st.builds(Params, children),
+        st.builds(Params, children, children),
         st.builds(Layer, children, children, st.sampled_from(["relu", None, math.exp]), st.booleans()),
         st.builds(Frozen, children, children),
         st.builds(Declared, children, st.floats(allow_nan=False)),
@@ -796,6 +814,7 @@ scalars = st.one_of(st.floats(allow_nan=False), st.integers(), st.text(max_size=
 trees = st.recursive(scalars, containers, max_leaves=20)
 
 
+@settings(deadline=None)
 @given(trees)
 def test_round_trip(value):
     found, treedef = flatten(value)
@@ -808,6 +827,7 @@ def test_round_trip(value):
     assert flatten(treedef.unflatten(numbers)) == (numbers, treedef)
 
 
+@settings(deadline=None)
 @given(trees, trees)
 def test_flatten_like_agrees_with_equality(first, second):
     treedef = structure(first)
@@ -819,9 +839,10 @@ def test_flatten_like_agrees_with_equality(first, second):
             found = treedef.flatten_like(second)
         except TreeError:
             return
-        assert treedef.unflatten(found) == second  # dicts are equal in any order of their keys
+        assert Counter(map(repr, found)) == Counter(map(repr, leaves(second)))  # in another order of keys
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.text(max_size=3), trees, max_size=5), st.randoms())
 def test_order_of_keys_does_not_matter(value, random):
     keys = list(value)

@@ -19,15 +19,15 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from meintorch.core.primitive import CONSTANT, STRUCTURAL, Primitive
+from meintorch.core.primitive import CONSTANT, STRUCTURAL, Primitive, Step
 from meintorch.core.shapes import dtype_of, fit, shape_of
 from meintorch.core.trace import ENDED, Trace, Traced, caller, here, top_trace
 from meintorch.errors import NoRuleError, source_line
 
 Node: TypeAlias = tuple[Any, ...]
-Slots: TypeAlias = "list[Any] | MutableMapping[int, Any]"
+Slots: TypeAlias = "list[Any] | bytearray | MutableMapping[int, Any]"
 
-ndarray = np.ndarray
+ndarray, float64 = np.ndarray, np.float64
 
 
 class ReverseTrace(Trace):
@@ -187,6 +187,9 @@ def pull(node: Node, g: Any, cts: Slots, nodes: Slots, owned: Slots) -> None:
     """Pull a cotangent back through any primitive, by its rules."""
     parents, residuals, recipe = node[2:5]
     for step, parent in zip(recipe.steps, parents, strict=True):
+        if step.into is not None and (g.__class__ is ndarray or g.__class__ is float64):
+            add_into(step, residuals, parent, g, cts, nodes, owned)
+            continue
         args = [residuals[k] for k in step.picks]
         if step.sequence:  # one cotangent for each of the arrays, of which those wanted are traced
             shapes, dtypes = [residuals[k] for k in step.fit]
@@ -200,6 +203,25 @@ def pull(node: Node, g: Any, cts: Slots, nodes: Slots, owned: Slots) -> None:
         if step.fit:
             h = fit(h, *[residuals[k] for k in step.fit])
         accumulate(cts, nodes, owned, parent, h, h.__class__ is ndarray and h.base is None and sole(h))
+
+
+def add_into(step: Step, residuals: Any, parent: Node, g: Any, cts: Slots, nodes: Slots, owned: Slots) -> None:
+    """Add what was read from a few entries into the parent's cotangent, an array of the walk's own."""
+    j = parent[0]
+    c = cts[j]
+    if not owned[j] or c.__class__ is not ndarray:
+        if c is not None and not isinstance(c, (ndarray, np.generic)):  # a traced cotangent cannot be written to
+            cts[j] = c + step.rule(g, *[residuals[k] for k in step.picks])
+            return
+        shape = residuals[step.shape]
+        fresh = np.zeros(shape, g.dtype)
+        if c is not None:
+            fresh += c
+        c = cts[j] = fresh
+        nodes[j] = parent
+        owned[j] = True
+    assert step.into is not None
+    step.into(c, g, *[residuals[k] for k in step.into_picks])
 
 
 def pull_many(node: Node, g: list[Any], cts: Slots, nodes: Slots, owned: Slots) -> None:

@@ -36,10 +36,12 @@ class Primitive:
     sequences : those parameters that take a sequence of arrays
     parameters : names of the callable's parameters, in order
     refused : options that the rules do not cover; giving one is an error
+    into : for parameters of which an operation reads few entries, rules ``(buffer, g, ...)`` that add a
+        contribution in place, so that a loop over the entries is linear; what a rule of ``rules`` returns otherwise
     definition : for a composite, the function that says it in terms of others
     """
 
-    __slots__ = ("_recipes", "_signature", "definition", "fun", "kind", "name", "parameters", "refused", "rules", "sequences", "symbol", "variadic")
+    __slots__ = ("_recipes", "_signature", "definition", "fun", "into", "kind", "name", "parameters", "refused", "rules", "sequences", "symbol", "variadic")
 
     def __init__(
         self,
@@ -53,9 +55,11 @@ class Primitive:
         sequences: Iterable[str] = (),
         refused: Iterable[str] = (),
         definition: Callable[..., Any] | None = None,
+        into: dict[str, Rule] | None = None,
     ) -> None:
         self.fun = fun
         self.definition = definition
+        self.into = into or {}
         self.kind = kind
         self.rules = rules
         self.name = name or name_of(fun)
@@ -71,14 +75,16 @@ class Primitive:
             if parameter not in self.parameters:
                 raise RowError(f"{self.name} has no parameter {parameter!r}; it has {', '.join(self.parameters)}")
             if rule is not None:
-                self._check(rule)
+                self._check(needs_of(rule))
+        for rule in self.into.values():
+            self._check(needs_of(rule)[2:])
 
     def __repr__(self) -> str:
         return f"<{self.kind} primitive {self.name}>"
 
-    def _check(self, rule: Rule) -> None:
+    def _check(self, needs: Iterable[str]) -> None:
         """Refuse a rule that asks for something that does not exist, when it is registered and not when it runs."""
-        for need in needs_of(rule):
+        for need in needs:
             known = need in ("g", "ans", "wanted") or base_name(need) in (*self.parameters, "ans")
             if not known:
                 raise RowError(f"the rule of {self.name} asks for {need!r}; there are {', '.join(self.parameters)}")
@@ -110,6 +116,9 @@ class Step(NamedTuple):
 
     rule: Rule
     picks: tuple[int, ...]
+    into: Rule | None  # adds the contribution into an array, where the walk has one of its own
+    into_picks: tuple[int, ...]
+    shape: int  # where the parameter's shape lies, for ``into``
     fit: tuple[int, ...]  # where the parameter's own shape and dtype lie, if its cotangent may have others
     partial: bool  # a partial derivative, still to be multiplied with the cotangent
     sequence: bool  # a sequence of arrays, for which the rule returns a sequence of cotangents
@@ -138,12 +147,16 @@ class Recipe:
             rule = prim.rules[parameter]
             assert rule is not None
             needs = needs_of(rule)
+            into = prim.into.get(parameter)
             sequence = parameter in prim.sequences
             fitted = sequence or len(prim.rules) > 1
             self.steps.append(
                 Step(
                     rule=rule,
                     picks=places([n for n in needs if n not in ("g", "wanted")]),
+                    into=into,
+                    into_picks=places(needs_of(into)[2:]) if into is not None else (),
+                    shape=places([parameter + "_shape"])[0] if into is not None else -1,
                     fit=places([parameter + "_shape", parameter + "_dtype"]) if fitted else (),
                     partial=prim.kind is ELEMENTWISE,
                     sequence=sequence,
@@ -262,13 +275,15 @@ def elementwise(fun: Callable[..., Any], *partials: Rule | None) -> Primitive:
     return register(Primitive(fun, ELEMENTWISE, dict(zip(names, partials, strict=True)), refused=("where",)))
 
 
-def linear(fun: Callable[..., Any], *, signature: str | None = None, **transposes: Rule) -> Primitive:
+def linear(
+    fun: Callable[..., Any], *, signature: str | None = None, into: dict[str, Rule] | None = None, **transposes: Rule
+) -> Primitive:
     """Register a function that is linear in the named arrays taken together, by the transpose for each of them.
 
     A transpose takes ``g`` and what else it names. A parameter that takes a sequence of arrays is spelled ``name_``
-    with a trailing underscore; its transpose returns a sequence.
+    with a trailing underscore; its transpose returns a sequence. ``into`` is explained at `Primitive`.
     """
-    return register(Primitive(fun, LINEAR, **split_sequences(transposes), signature=signature))
+    return register(Primitive(fun, LINEAR, **split_sequences(transposes), signature=signature, into=into))
 
 
 def multilinear(

@@ -120,11 +120,11 @@ def unbroadcast(grad: Any, shape: Shape) -> Any:
     if have == tuple(shape):
         return grad
     lead = len(have) - len(shape)
-    axes = tuple(range(lead)) + tuple(
-        [lead + i for i, (n, m) in enumerate(zip(have[lead:], shape, strict=True)) if n != m]
-    )
-    total = np.add.reduce(grad, axis=axes)
-    return total if shape_of(total) == tuple(shape) else total.reshape(shape)
+    if lead:
+        grad = np.add.reduce(grad, axis=tuple(range(lead)))
+        have = have[lead:]
+    stretched = tuple([i for i, (n, m) in enumerate(zip(have, shape, strict=True)) if n != m])
+    return np.add.reduce(grad, axis=stretched, keepdims=True) if stretched else grad
 
 
 def fit(h: Any, shape: Shape, dtype: np.dtype[Any]) -> Any:

@@ -47,8 +47,8 @@ class Transformed(Generic[P, R]):
 
 def pick_arguments(f: Any, args: tuple[Any, ...], argnums: int | Sequence[int]) -> tuple[tuple[int, ...], bool]:
     """Return the positions that ``argnums`` names, and whether it named just one."""
-    single = isinstance(argnums, (int, np.integer))
-    numbers = (argnums,) if single else tuple(argnums)  # type: ignore[arg-type]
+    single = not isinstance(argnums, Sequence)
+    numbers: tuple[Any, ...] = tuple(argnums) if isinstance(argnums, Sequence) else (argnums,)
     positions = []
     for number in numbers:
         if not -len(args) <= number < len(args):
@@ -97,8 +97,11 @@ def take_in(args: tuple[Any, ...], positions: tuple[int, ...]) -> tuple[list[Any
     leaves: list[Any] = []
     trees = []
     for position in positions:
-        found, treedef = tree.flatten(args[position])
+        arg = args[position]
+        found, treedef = tree.flatten(arg)
         trees.append(treedef)
+        if not found and (arg is None or callable(arg)):
+            differentiable(arg, lambda p=position: f"argument {p}")  # type: ignore[misc]
         for k, x in enumerate(found):
             leaves.append(differentiable(x, lambda p=position, k=k: leaf_path(args[p], p, k)))  # type: ignore[misc]
     return leaves, trees

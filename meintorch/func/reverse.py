@@ -10,9 +10,9 @@ import numpy as np
 from meintorch import tree
 from meintorch._typing import PyTree
 from meintorch.core.graph import Node, walk
-from meintorch.core.primitive import constant
+from meintorch.core.primitive import constant, registry
 from meintorch.core.shapes import dtype_of, shape_of
-from meintorch.core.trace import Traced, bind, registry
+from meintorch.core.trace import Traced, bind
 from meintorch.errors import OutputError
 from meintorch.func._transform import (
     P,
@@ -36,7 +36,7 @@ class ValueAndGrad(Transformed[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Return the value and the gradient at the given arguments."""
-        return self._value_and_grad(args, kwargs)  # type: ignore[return-value]
+        return self._value_and_grad(args, kwargs)  # type: ignore[no-any-return]
 
     def _value_and_grad(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         argnums, has_aux = self.options["argnums"], self.options["has_aux"]

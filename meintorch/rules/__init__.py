@@ -2,5 +2,6 @@
 
 from meintorch.rules import arithmetic as arithmetic
 from meintorch.rules import elementwise as elementwise
+from meintorch.rules import linalg as linalg
 from meintorch.rules import reductions as reductions
 from meintorch.rules import structural as structural

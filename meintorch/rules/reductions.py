@@ -1,4 +1,4 @@
-"""Reductions: functions that combine the entries along one or several axes."""
+"""Reductions: functions that combine the entries along one or several axes, and cumulative ones."""
 
 from __future__ import annotations
 
@@ -6,19 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from meintorch.core.primitive import composite, general, linear
-from meintorch.core.shapes import axes_of, count, expand_reduced, restore_axes
+from meintorch.core.primitive import composite, constant, general, linear
+from meintorch.core.shapes import axes_of, count, expand_reduced
 
-# ---------------------------------------------------------------- sums and means
+REDUCE = "a, axis=0, dtype=None, out=None, keepdims=False, initial=None, where=True"
 
 
 def _kept(g: Any, where: Any) -> Any:
-    """Only entries that ``where`` let in have a share."""
-    return g if where is None else np.where(where, g, 0)
-
-
-def _sum_transpose(g: Any, a_shape: Any, a_dtype: Any, axis: Any, keepdims: Any, where: Any) -> Any:
-    return _kept(expand_reduced(_cast(g, a_dtype), a_shape, axis, keepdims), where)
+    """Leave a share only to the entries that ``where`` let in."""
+    return g if where is None or where is True else np.where(where, g, 0)
 
 
 def _cast(g: Any, dtype: Any) -> Any:
@@ -28,4 +24,135 @@ def _cast(g: Any, dtype: Any) -> Any:
     return g.astype(dtype) if dtype.kind == "c" or g.dtype.kind != "c" else np.real(g).astype(dtype)
 
 
+def _how_many(a_shape: Any, axis: Any, where: Any, dtype: Any) -> Any:
+    """Count the entries that each output combines, keeping the axes."""
+    axes = axes_of(axis, len(a_shape))
+    if where is None or where is True:
+        return count(a_shape, axes)
+    return np.sum(np.broadcast_to(where, a_shape), axis=axes, keepdims=True, dtype=dtype)
+
+
+# ---------------------------------------------------------------- sums, products, moments
+
+
+def _sum_transpose(g: Any, a_shape: Any, a_dtype: Any, axis: Any, keepdims: Any, where: Any) -> Any:
+    return _kept(expand_reduced(_cast(g, a_dtype), a_shape, axis, keepdims), where)
+
+
+def _mean_transpose(g: Any, a_shape: Any, a_dtype: Any, axis: Any, keepdims: Any, where: Any) -> Any:
+    g = _cast(g, a_dtype)
+    if where is None or where is True:
+        return expand_reduced(g / count(a_shape, axes_of(axis, len(a_shape))), a_shape, axis, keepdims)
+    return _kept(expand_reduced(g, a_shape, axis, keepdims) / _how_many(a_shape, axis, where, a_dtype), where)
+
+
+def _products_of_others(a: Any) -> Any:
+    """For each entry along the last axis the product of all others, also where some are zero.
+
+    Pairs are multiplied, the products of the other pairs found in the same way, and each entry's partner joined in: a
+    number of operations that is linear in the length, without a division.
+    """
+    n = a.shape[-1]
+    if n < 2:
+        return np.ones_like(a)
+    even = a if n % 2 == 0 else np.concatenate([a, np.ones_like(a[..., :1])], axis=-1)
+    first, second = even[..., ::2], even[..., 1::2]
+    rest = _products_of_others(first * second)
+    return np.stack([rest * second, rest * first], axis=-1).reshape(even.shape)[..., :n]
+
+
+def _prod_vjp(g: Any, a: Any, axis: Any, keepdims: Any, initial: Any, where: Any) -> Any:
+    dtype, x = a.dtype, a if where is None or where is True else np.where(where, a, 1)
+    axes = axes_of(axis, x.ndim)
+    kept = tuple([k for k in range(x.ndim) if k not in axes])
+    moved = np.transpose(x, kept + axes)
+    flat = moved.reshape(*moved.shape[: len(kept)], count(x.shape, axes))
+    others = _products_of_others(flat).reshape(moved.shape)
+    others = np.transpose(others, sorted(range(x.ndim), key=(kept + axes).__getitem__))
+    h = expand_reduced(_cast(g, dtype), x.shape, axis, keepdims) * others
+    return _kept(h if initial is None else h * initial, where)
+
+
+def _deviations(a: Any, axis: Any, where: Any, ddof: Any, correction: Any) -> tuple[Any, Any]:
+    """The entries less their mean, and the number that the sum of squares is divided by."""
+    axes = axes_of(axis, a.ndim)
+    options = {} if where is None or where is True else {"where": where}
+    n = _how_many(a.shape, axis, where, a.dtype) - (ddof if correction is None else correction)
+    d = a - np.mean(a, axis=axes, keepdims=True, **options)
+    return (np.conjugate(d) if d.dtype.kind == "c" else d), n
+
+
+def _var_vjp(
+    g: Any, ans: Any, a: Any, axis: Any, ddof: Any, keepdims: Any, where: Any, correction: Any = None
+) -> Any:
+    """2 (a - mean) / n; 0 for equal entries, also where var**0.5 sends an infinite cotangent."""
+    d, n = _deviations(a, axis, where, ddof, correction)
+    g = np.where((ans == 0) & np.isinf(g), 0, g)
+    return _kept(expand_reduced(_real_cast(g, a.dtype), a.shape, axis, keepdims) * (2 / n * d), where)
+
+
+def _std_vjp(
+    g: Any, ans: Any, a: Any, axis: Any, ddof: Any, keepdims: Any, where: Any, correction: Any = None
+) -> Any:
+    """(a - mean) / (n std); 0 for equal entries."""
+    d, n = _deviations(a, axis, where, ddof, correction)
+    g = _real_cast(g / np.where(ans == 0, 1, ans), a.dtype)
+    return _kept(expand_reduced(g, a.shape, axis, keepdims) * (d / n), where)
+
+
+def _real_cast(g: Any, dtype: Any) -> Any:
+    """Undo dtype=; the cotangent of a real result stays real for a complex input."""
+    return g if dtype.kind == "c" or g.dtype == dtype else g.astype(dtype)
+
+
 linear(np.sum, a=_sum_transpose)
+linear(np.add.reduce, signature=REDUCE, a=_sum_transpose)
+general(np.prod, a=_prod_vjp)
+general(np.multiply.reduce, signature=REDUCE, a=_prod_vjp)
+linear(np.mean, a=_mean_transpose)
+general(np.var, refused=("mean",), a=_var_vjp)
+general(np.std, refused=("mean",), a=_std_vjp)
+
+# ---------------------------------------------------------------- extrema
+
+
+def _extremum_vjp(g: Any, ans: Any, a: Any, axis: Any, keepdims: Any, where: Any) -> Any:
+    """The entries that are the extremum share the cotangent evenly."""
+    hit = a == expand_reduced(ans, a.shape, axis, keepdims)
+    if where is not None and where is not True:
+        hit = hit & where
+    ties = np.sum(hit, axis=axes_of(axis, a.ndim), keepdims=True, dtype=a.dtype)
+    return np.where(hit, expand_reduced(g, a.shape, axis, keepdims) / ties, 0)
+
+
+for _extremum in (np.max, np.amax, np.min, np.amin):
+    general(_extremum, a=_extremum_vjp)
+for _extremum in (np.maximum.reduce, np.minimum.reduce, np.fmax.reduce, np.fmin.reduce):
+    general(_extremum, signature=REDUCE, a=_extremum_vjp)
+constant(np.logical_and.reduce, np.logical_or.reduce, np.logical_xor.reduce)
+
+
+@composite(np.ptp)
+def _ptp(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False) -> Any:
+    return np.subtract(
+        np.max(a, axis=axis, keepdims=keepdims), np.min(a, axis=axis, keepdims=keepdims), **_only(out=out)
+    )
+
+
+def _only(**options: Any) -> dict[str, Any]:
+    """Drop the options that were not given."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+# ---------------------------------------------------------------- cumulative
+
+
+def _cumsum_transpose(g: Any, a_shape: Any, a_dtype: Any, axis: Any) -> Any:
+    g = _cast(g, a_dtype)
+    if axis is None:
+        return np.flip(np.cumsum(np.flip(g))).reshape(a_shape)
+    return np.flip(np.cumsum(np.flip(g, axis), axis), axis)
+
+
+linear(np.cumsum, a=_cumsum_transpose)
+linear(np.add.accumulate, signature="a, axis=0, dtype=None, out=None", a=_cumsum_transpose)

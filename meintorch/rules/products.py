@@ -1,0 +1,384 @@
+"""Products: matrix products, contractions, convolutions.
+
+The transpose of a product is a product of the same kind, so that most rules call the function itself or a close
+relative. What matters for speed is that a cotangent is one product of two matrices wherever it can be: a matrix that
+met a whole stack of others gets its sum over the stack from one product of flattened arrays. `np.dot` is used for two
+matrices, because it copies operands whose strides BLAS cannot take, such as a stretched cotangent's.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import string
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from meintorch.core.primitive import composite, multilinear, spelling
+from meintorch.core.shapes import dtype_of, expand, shape_of
+
+
+def _conj(x: Any) -> Any:
+    """Return the conjugate; a real array itself, uncopied."""
+    return np.conjugate(x) if dtype_of(x).kind == "c" else x
+
+
+def _mT(x: Any) -> Any:  # noqa: N802 (as NumPy calls it)
+    return x.swapaxes(-1, -2)
+
+
+def _rows(x: Any) -> Any:
+    """Return all vectors along the last axis, as the rows of one matrix."""
+    return x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+
+
+# ---------------------------------------------------------------- matmul and dot
+
+
+def _matmul_x1(g: Any, x1_ndim: int, x2: Any) -> Any:
+    if x2.ndim == 2:
+        if x1_ndim == 2:
+            return np.dot(g, x2.T)
+        return np.dot(x2, g) if x1_ndim == 1 else np.dot(_rows(g), x2.T).reshape(*g.shape[:-1], x2.shape[0])
+    if x2.ndim == 1:
+        return g * x2 if x1_ndim == 1 else g[..., None] * x2
+    if x1_ndim <= 2:
+        stack = tuple(range(x2.ndim - 2))
+        return np.tensordot(g, x2, ((*stack, -1), (*stack, -1)))
+    return np.matmul(g, _mT(x2))
+
+
+def _matmul_x2(g: Any, x1: Any, x2_ndim: int) -> Any:
+    if x2_ndim == 2:
+        if x1.ndim == 2:
+            return np.dot(x1.T, g)
+        return x1[:, None] * g if x1.ndim == 1 else np.dot(_rows(x1).T, _rows(g))
+    if x2_ndim == 1:
+        return g * x1 if x1.ndim == 1 else np.dot(g.reshape(-1), _rows(x1))
+    return x1[:, None] * g[..., None, :] if x1.ndim == 1 else np.matmul(_mT(x1), g)
+
+
+multilinear(np.matmul, refused=("axes", "axis", "keepdims", "casting"), x1=_matmul_x1, x2=_matmul_x2)
+spelling(operator.matmul, np.matmul, "@")
+
+
+def _dot_a(g: Any, a_ndim: int, b: Any, b_ndim: int) -> Any:
+    if a_ndim == 0 or b_ndim == 0:
+        return g * b
+    if b_ndim <= 2:
+        return _matmul_x1(g, a_ndim, b)
+    return np.tensordot(g, b, (range(a_ndim - 1, g.ndim), (*range(b_ndim - 2), -1)))
+
+
+def _dot_b(g: Any, a: Any, a_ndim: int, b_ndim: int) -> Any:
+    if a_ndim == 0 or b_ndim == 0:
+        return g * a
+    if b_ndim <= 2:
+        return _matmul_x2(g, a, b_ndim)
+    lead = range(a_ndim - 1)
+    return np.moveaxis(np.tensordot(a, g, (lead, lead)), 0, -2)
+
+
+multilinear(np.dot, signature="a, b, out=None", a=_dot_a, b=_dot_b)
+
+
+def _multi_dot_vjp(g: Any, arrays: Sequence[Any], wanted: list[int]) -> list[Any]:
+    """Multiply the cotangent by the transposes of the factors before and after."""
+    first, last = arrays[0], arrays[-1]
+    m, n = len(shape_of(first)), len(shape_of(last))
+    if len(arrays) == 2:
+        return [_dot_a(g, m, last, n), _dot_b(g, first, m, n)]
+    factors = list(arrays)
+    if m == 1:
+        factors[0] = np.reshape(first, (1, -1))
+    if n == 1:
+        factors[-1] = np.reshape(last, (-1, 1))
+    g = g.reshape(shape_of(factors[0])[0], shape_of(factors[-1])[1])
+    cts: list[Any] = [None] * len(factors)
+    for i in wanted:
+        before, after = factors[:i], factors[i + 1 :]
+        chain = [*map(np.transpose, reversed(before)), g, *map(np.transpose, reversed(after))]
+        cts[i] = np.linalg.multi_dot(chain).reshape(shape_of(arrays[i]))
+    return cts
+
+
+multilinear(np.linalg.multi_dot, arrays_=_multi_dot_vjp)
+
+# ---------------------------------------------------------------- vectors along one axis
+
+
+def _vdot_a(g: Any, a_shape: Any, b: Any) -> Any:
+    return _conj(g * np.reshape(b, a_shape))
+
+
+def _vdot_b(g: Any, a: Any, b_shape: Any) -> Any:
+    return g * np.reshape(_conj(a), b_shape)
+
+
+multilinear(np.vdot, signature="a, b, /", a=_vdot_a, b=_vdot_b)
+
+
+def _inner_a(g: Any, a_ndim: int, b: Any, b_ndim: int) -> Any:
+    return np.tensordot(g, b, b_ndim - 1) if a_ndim and b_ndim else g * b
+
+
+def _inner_b(g: Any, a: Any, a_ndim: int, b_ndim: int) -> Any:
+    lead = range(a_ndim - 1)
+    return np.tensordot(g, a, (lead, lead)) if a_ndim and b_ndim else g * a
+
+
+multilinear(np.inner, signature="a, b, /", a=_inner_a, b=_inner_b)
+multilinear(
+    np.outer,
+    a=lambda g, a_shape, b: np.dot(g, np.ravel(b)).reshape(a_shape),
+    b=lambda g, a, b_shape: np.dot(np.ravel(a), g).reshape(b_shape),
+)
+
+
+def _vecdot_share(g: Any, other: Any, ndim: int, options: dict[str, Any]) -> Any:
+    """Multiply the cotangent by the other operand's vectors; ``ndim`` is the number of axes of the operand."""
+    axis = options.get("axis", -1)
+    if axis == -1:
+        return (g if options.get("keepdims") else g[..., None]) * other
+    g = np.moveaxis(g, axis, -1) if options.get("keepdims") else g[..., None]
+    h = g * np.moveaxis(other, axis, -1)
+    return np.moveaxis(h, -1, axis if axis < 0 else axis - ndim)  # from the end: h may have more axes
+
+
+multilinear(
+    np.vecdot,
+    refused=("axes", "casting"),
+    x1=lambda g, x1_ndim, x2, options: _conj(_vecdot_share(g, x2, x1_ndim, options)),
+    x2=lambda g, x1, x2_ndim, options: _vecdot_share(g, _conj(x1), x2_ndim, options),
+)
+
+
+def _apply(x: Any, v: Any) -> Any:
+    """Multiply a matrix, or each of a stack, by vectors."""
+    return np.matmul(v, x.T) if x.ndim == 2 else np.matmul(x, v[..., None])[..., 0]
+
+
+def _pairs(u: Any, v: Any, ndim: int) -> Any:
+    """Return the outer products of vectors; their sum if the operand is one matrix (``ndim`` is 2)."""
+    return np.dot(_rows(u).T, _rows(v)) if ndim == 2 else u[..., :, None] * v[..., None, :]
+
+
+if hasattr(np, "matvec"):  # NumPy 2.2
+    multilinear(
+        np.matvec,
+        refused=("axes", "axis", "keepdims", "casting"),
+        x1=lambda g, x1_ndim, x2: _pairs(g, x2, x1_ndim),
+        x2=lambda g, x1: _apply(_mT(x1), g),
+    )
+    multilinear(
+        np.vecmat,
+        refused=("axes", "axis", "keepdims", "casting"),
+        x1=lambda g, x2: _conj(_apply(x2, g)),
+        x2=lambda g, x1, x2_ndim: _pairs(_conj(x1), g, x2_ndim),
+    )
+
+
+def _cross_share(
+    g: Any, shape: Any, other: Any, axes: tuple[int, int, int], axis: int | None, product: Callable[..., Any]
+) -> Any:
+    """Apply ``product`` to the other factor and the cotangent. Vectors of length two have a third component, 0."""
+    mine, others, result = axes if axis is None else (axis, axis, axis)
+    size, other = shape[mine], np.moveaxis(other, others, -1)
+    third = size == other.shape[-1] == 2  # the result is the third component alone
+    g = _lengthen(_lengthen(g[..., None], 0), 0) if third else np.moveaxis(g, result, -1)
+    h = product(_lengthen(other, -1) if other.shape[-1] == 2 else other, g)[..., :size]
+    return np.moveaxis(h, -1, mine if mine < 0 else mine - len(shape))
+
+
+def _lengthen(x: Any, end: int) -> Any:
+    """Add an entry, 0, to vectors: in front (``end`` is 0) or behind."""
+    zero = np.zeros_like(x[..., :1])
+    return np.concatenate([x, zero] if end else [zero, x], axis=-1)
+
+
+def _cross_a(g: Any, a_shape: Any, b: Any, axisa: int, axisb: int, axisc: int, axis: int | None) -> Any:
+    return _cross_share(g, a_shape, b, (axisa, axisb, axisc), axis, np.cross)
+
+
+def _cross_b(g: Any, a: Any, b_shape: Any, axisa: int, axisb: int, axisc: int, axis: int | None) -> Any:
+    return _cross_share(g, b_shape, a, (axisb, axisa, axisc), axis, lambda a, g: np.cross(g, a))
+
+
+multilinear(np.cross, a=_cross_a, b=_cross_b)
+
+# ---------------------------------------------------------------- contractions
+
+
+def _contracted(axes: Any, a_ndim: int, b_ndim: int) -> tuple[list[int], list[int]]:
+    """Return the axes of both operands that are summed over, counted from the front."""
+    pair = axes if hasattr(axes, "__iter__") else (range(-axes, 0), range(axes))
+    of_a, of_b = [np.atleast_1d(k) for k in pair]
+    return [int(k) % a_ndim for k in of_a], [int(k) % b_ndim for k in of_b]
+
+
+def _tensordot_share(g: Any, other: Any, mine: list[int], others: list[int], along: range) -> Any:
+    """Contract the cotangent with the other operand over the axes ``along`` of g, which came from there."""
+    free = [k for k in range(other.ndim) if k not in others]
+    h = np.tensordot(g, other, (along, free))
+    order = [k for k in range(h.ndim) if k not in mine] + [mine[others.index(k)] for k in sorted(others)]
+    return np.transpose(h, np.argsort(order))
+
+
+def _tensordot_a(g: Any, a_ndim: int, b: Any, axes: Any) -> Any:
+    of_a, of_b = _contracted(axes, a_ndim, b.ndim)
+    return _tensordot_share(g, b, of_a, of_b, range(a_ndim - len(of_a), g.ndim))
+
+
+def _tensordot_b(g: Any, a: Any, b_ndim: int, axes: Any) -> Any:
+    of_a, of_b = _contracted(axes, a.ndim, b_ndim)
+    return _tensordot_share(g, a, of_b, of_a, range(a.ndim - len(of_a)))
+
+
+multilinear(np.tensordot, a=_tensordot_a, b=_tensordot_b)
+
+
+def _kron_share(g: Any, shape: Any, other: Any, parity: int) -> Any:
+    """Cut the cotangent into blocks and contract it with the other operand: its axes are the even or the odd ones."""
+    ndim = max(len(shape), len(shape_of(other)))
+    mine, others = [(1,) * (ndim - len(s)) + s for s in (shape, shape_of(other))]
+    pairs = zip(others, mine, strict=True) if parity == 0 else zip(mine, others, strict=True)
+    blocks = g.reshape([n for pair in pairs for n in pair])
+    h = np.tensordot(blocks, np.reshape(other, others), (range(parity, 2 * ndim, 2), range(ndim)))
+    return h.reshape(shape)
+
+
+multilinear(
+    np.kron,
+    a=lambda g, a_shape, b: _kron_share(g, a_shape, b, 1),
+    b=lambda g, a, b_shape: _kron_share(g, b_shape, a, 0),
+)
+
+_LETTERS = string.ascii_uppercase + string.ascii_lowercase  # NumPy's order of labels given as numbers
+
+
+def _subscripts(operands: Sequence[Any]) -> tuple[Sequence[Any], list[str], str]:
+    """Return the arrays of an einsum call, the letters of their axes and of the output; ellipses are spelt out."""
+    if isinstance(operands[0], str):
+        arrays, text = operands[1:], operands[0].replace(" ", "")
+    else:
+        arrays = operands[: len(operands) // 2 * 2 : 2]
+        spelt = ["".join(["..." if k is Ellipsis else _LETTERS[k] for k in sub]) for sub in operands[1::2]]
+        text = ",".join(spelt)
+        if len(operands) % 2:
+            text += "->" + "".join(["..." if k is Ellipsis else _LETTERS[k] for k in operands[-1]])
+    inputs, arrow, out = text.partition("->")
+    subs = inputs.split(",")
+    hidden = [len(shape_of(x)) - len(s) + 3 if "..." in s else 0 for x, s in zip(arrays, subs, strict=True)]
+    most = max(hidden)
+    dots = "".join([c for c in _LETTERS if c not in text][:most])
+    if not arrow:
+        out = "..." + "".join([c for c in sorted(set(inputs) - {",", "."}) if inputs.count(c) == 1])
+    subs = [s.replace("...", dots[most - n :]) for s, n in zip(subs, hidden, strict=True)]
+    return arrays, subs, out.replace("...", dots)
+
+
+def _einsum_vjp(g: Any, operands: Sequence[Any], optimize: Any, wanted: list[int]) -> list[Any]:
+    arrays, subs, out = _subscripts(operands)
+    named = isinstance(operands[0], str)
+    cts: list[Any] = [None] * len(operands)
+    for position in wanted:
+        k = position - 1 if named else position // 2
+        others, letters = [g, *arrays[:k], *arrays[k + 1 :]], [out, *subs[:k], *subs[k + 1 :]]
+        cts[position] = _einsum_share(others, letters, shape_of(arrays[k]), subs[k], optimize=optimize is not False)
+    return cts
+
+
+def _einsum_share(others: list[Any], letters: list[str], shape: Any, sub: str, *, optimize: bool) -> Any:
+    """Contract the output's cotangent and the other operands to the axes ``sub`` of the operand left out."""
+    sizes: dict[str, int] = {}
+    for x, names in zip(others, letters, strict=True):
+        for c, n in zip(names, shape_of(x), strict=True):
+            if sizes.get(c, 1) == 1:
+                sizes[c] = n
+    # An axis of length one that was stretched is summed over. One that nobody else has is stretched afterwards.
+    kept = [c for c, n in dict(zip(sub, shape, strict=True)).items() if c in sizes and (n != 1 or sizes[c] == 1)]
+    h = np.einsum(",".join(letters) + "->" + "".join(kept), *others, optimize=optimize)
+    first = [sub.index(c) for c in sub]
+    h = h.reshape([sizes[c] if c in kept and k == first[k] else 1 for k, c in enumerate(sub)])
+    for k, j in enumerate(first):
+        if k != j:  # a repeated letter reads the diagonal
+            along = np.arange(shape[k])
+            on_k, on_j = [along.reshape([-1 if a == axis else 1 for a in range(len(sub))]) for axis in (k, j)]
+            h = np.where(on_k == on_j, h, 0)
+    return expand(h, shape)
+
+
+multilinear(np.einsum, refused=("casting",), operands_=_einsum_vjp)
+
+# ---------------------------------------------------------------- convolutions and polynomials
+
+
+def _full(g: Any, a_size: int, v_size: int, mode: Any, *, reverse: bool = False) -> Any:
+    """Put the cotangent of a part of the full convolution into its place among zeros.
+
+    NumPy's correlation of a short array with a longer one is that of the longer with the shorter, in reverse.
+    """
+    kind = mode if isinstance(mode, int) else "vsf".index(mode[0].lower())
+    if kind == 2:
+        return g
+    total, short = a_size + v_size - 1, min(a_size, v_size)
+    start = (short - 1, short // 2 if reverse else (short - 1) // 2)[kind]
+    after = total - start - g.shape[0]
+    return np.concatenate([np.zeros(start, g.dtype), g, np.zeros(after, g.dtype)])
+
+
+def _convolve_a(g: Any, a_shape: Any, v: Any, mode: Any) -> Any:
+    v = np.ravel(v)
+    return np.convolve(_full(g, math.prod(a_shape), v.size, mode), v[::-1], "valid").reshape(a_shape)
+
+
+multilinear(np.convolve, a=_convolve_a, v=lambda g, a, v_shape, mode: _convolve_a(g, v_shape, a, mode))
+
+
+def _correlate_a(g: Any, a_shape: Any, v: Any, mode: Any) -> Any:
+    m, n = a_shape[0], shape_of(v)[0]
+    return np.convolve(_full(g, m, n, mode, reverse=m < n), _conj(v), "valid")
+
+
+def _correlate_v(g: Any, a: Any, v_shape: Any, mode: Any) -> Any:
+    m, n = shape_of(a)[0], v_shape[0]
+    return _conj(np.convolve(_full(g, m, n, mode, reverse=m < n), a[::-1], "valid")[::-1])
+
+
+multilinear(np.correlate, a=_correlate_a, v=_correlate_v)
+
+
+@composite(np.polyval)
+def _polyval(p: Any, x: Any) -> Any:
+    p, x = [a if hasattr(a, "dtype") or isinstance(a, np.poly1d) else np.asarray(a) for a in (p, x)]
+    y = 0 if isinstance(x, np.poly1d) else np.zeros_like(x)
+    for coefficient in p:
+        y = y * x + coefficient
+    return y
+
+
+# ---------------------------------------------------------------- the names of the array API standard
+
+
+composite(np.linalg.matmul)(np.matmul)
+composite(np.linalg.tensordot)(np.tensordot)
+composite(np.linalg.vecdot)(np.vecdot)
+composite(np.linalg.matrix_transpose)(np.matrix_transpose)
+composite(np.linalg.trace)(lambda x, /, **options: np.trace(x, axis1=-2, axis2=-1, **options))
+composite(np.linalg.diagonal)(lambda x, /, **options: np.diagonal(x, axis1=-2, axis2=-1, **options))
+
+
+@composite(np.linalg.outer)
+def _linalg_outer(x1: Any, x2: Any, /) -> Any:
+    if np.ndim(x1) != 1 or np.ndim(x2) != 1:
+        raise ValueError(f"np.linalg.outer takes arrays of one axis, not of {np.ndim(x1)} and {np.ndim(x2)}")
+    return np.outer(x1, x2)
+
+
+@composite(np.linalg.cross)
+def _linalg_cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
+    if np.shape(x1)[axis] != 3 or np.shape(x2)[axis] != 3:
+        raise ValueError(f"np.linalg.cross takes vectors of length 3 along axis {axis}")
+    return np.cross(x1, x2, axis=axis)

@@ -1,0 +1,43 @@
+"""Fixtures for all tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from meintorch.core import specialise
+from meintorch.tensor import OPERATORS, GraphTensor
+
+GENERATED = {"__array_ufunc__", *[f"__{side}{name}__" for name in OPERATORS for side in ("", "r")]}
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """A reproducible source of numbers."""
+    return np.random.default_rng(20)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    """No call, and no exception in one, may change NumPy's error handling."""
+    before = np.geterr()
+    yield
+    assert np.geterr() == before
+
+
+@pytest.fixture
+def plain_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Turn the generated functions off, so that the plain ones that define what they must do run."""
+    monkeypatch.setattr(specialise, "enabled", False)
+    for name in [n for n in vars(GraphTensor) if n in GENERATED]:
+        monkeypatch.delattr(GraphTensor, name)
+
+
+@pytest.fixture(params=["specialised", "plain"])
+def engine(request: pytest.FixtureRequest) -> str:
+    """Run a test with the generated functions and with the plain ones."""
+    if request.param == "plain":
+        request.getfixturevalue("plain_engine")
+    return str(request.param)

@@ -1,0 +1,202 @@
+"""What cannot be differentiated raises an error that names it, the user's own line, and the way out."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from meintorch import errors
+from meintorch.func import grad, stop_gradient, value_and_grad, vjp
+
+
+def line_of(f: Callable[..., Any], text: str) -> int:
+    """Return the number of the line of a function's source that holds a text."""
+    lines, start = inspect.getsourcelines(f)
+    return start + next(k for k, line in enumerate(lines) if text in line)
+
+
+def no_rule(x: Any) -> Any:
+    y = x * 2.0
+    z = np.roots(y)
+    return np.sum(z)
+
+
+def test_a_function_without_a_rule_names_itself_and_the_line() -> None:
+    with pytest.raises(errors.NoRuleError, match=r"np\.roots.*stop_gradient") as caught:
+        grad(no_rule)(np.ones(3))
+    assert f"test_errors.py line {line_of(no_rule, 'np.roots')}, in no_rule" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("lose", "advice"),
+    [
+        (float, r"float\(stop_gradient"),
+        (math.sin, r"np\.sin"),
+        (np.asarray, r"np\.stack"),
+        (lambda t: np.array([t, t]), r"np\.stack"),
+        (lambda t: np.array(t), r"np\.stack"),
+        (lambda t: np.ones(2).dot(t), r"np\.stack"),
+        (lambda t: np.full(3, t), r"np\.stack|np\.where"),
+        (complex, r"x \+ 0j"),
+        (lambda t: [1, 2][t], r"int\(x\)"),
+        (lambda t: t.item(), r"stop_gradient"),
+        (lambda t: t.tolist(), r"stop_gradient"),
+    ],
+)
+def test_losing_the_derivative(lose: Any, advice: str) -> None:
+    with pytest.raises(errors.LostDerivativeError, match=advice) as caught:
+        grad(lambda x: lose(x) * x)(2.0)
+    assert "test_errors.py line" in str(caught.value)
+
+
+def test_assigning_into_a_plain_array_has_a_note_with_the_line_and_the_way_out() -> None:
+    def fill(x: Any) -> Any:
+        out = np.zeros(3)
+        out[1] = x * 2.0
+        return np.sum(out)
+
+    with pytest.raises((TypeError, ValueError)) as caught:
+        grad(fill)(1.0)
+    notes = "\n".join([*getattr(caught.value, "__notes__", []), str(caught.value)])
+    assert "np.stack" in notes
+    assert f"test_errors.py line {line_of(fill, 'out[1]')}" in notes
+
+
+def test_in_place_operator_with_a_plain_array_on_the_left() -> None:
+    def accumulate(x: Any) -> Any:
+        total = np.zeros(3)
+        total += x
+        return np.sum(total)
+
+    with pytest.raises(errors.InPlaceError, match=r"a = a \+ t") as caught:
+        grad(accumulate)(np.ones(3))
+    assert f"line {line_of(accumulate, 'total += x')}" in str(caught.value)
+    with pytest.raises(errors.InPlaceError, match="out="):
+        grad(lambda x: np.sum(np.exp(x, out=np.zeros(3))))(np.ones(3))
+    with pytest.raises(errors.InPlaceError, match="out="):
+        grad(lambda x: np.sum(np.sum(x, axis=0, out=np.zeros(3))))(np.ones((2, 3)))
+
+
+def test_writing_to_a_traced_array() -> None:
+    def assign(x: Any) -> Any:
+        y = x * 1.0
+        y[0] = 2.0
+        return np.sum(y)
+
+    def augment(x: Any) -> Any:
+        y = x * 1.0
+        y += x
+        return np.sum(y)
+
+    for f in (assign, augment):
+        with pytest.raises(errors.InPlaceError, match="traced array"):
+            grad(f)(np.ones(3))
+
+
+def test_scalars_are_rebound_as_in_numpy() -> None:
+    def f(x: Any) -> Any:
+        total = x[0]
+        first = total
+        total *= x[1]
+        total += 1.0
+        return total * first
+
+    np.testing.assert_allclose(grad(f)(np.array([2.0, 3.0])), [13.0, 4.0])
+
+
+def test_options_without_a_rule_are_refused_not_ignored() -> None:
+    mask = np.array([True, False, True])
+    with pytest.raises(errors.NoRuleError, match="where="):
+        grad(lambda x: np.sum(np.exp(x, where=mask)))(np.ones(3))
+    with pytest.raises(errors.NoRuleError, match="'initial'"):
+        grad(lambda x: np.sum(x * np.ones(3), initial=x))(1.0)
+
+
+def test_a_value_used_after_its_trace_ended() -> None:
+    kept = []
+
+    def f(x: Any) -> Any:
+        kept.append(x * 2.0)
+        return x * x
+
+    grad(f)(np.array([1.0, 2.0])[0])
+    (leaked,) = kept
+    for use in (
+        lambda t: t * 2.0,
+        lambda t: 2.0 * t,
+        lambda t: t + t,
+        lambda t: -t,
+        np.sin,
+        np.sum,
+        lambda t: t > 1.0,
+        lambda t: grad(lambda y: y * t)(1.0),
+        lambda t: np.shape(t),
+    ):
+        with pytest.raises(errors.EscapedTensorError, match="has_aux=True"):
+            use(leaked)
+    assert "2." in repr(leaked)
+
+
+def test_errors_in_the_backward_pass_name_the_derivative_and_the_line() -> None:
+    def f(x: Any) -> Any:
+        y = x * 2.0
+        return np.linalg.norm(y, "nuc")
+
+    with pytest.raises(errors.NoRuleError, match="nuc") as caught:
+        grad(f)(np.eye(2))
+    (note,) = caught.value.__notes__
+    assert note.startswith("in the derivative of np.linalg.norm, ")
+    assert f"test_errors.py line {line_of(f, 'nuc')}" in note
+
+
+def test_the_users_own_exception_is_left_alone() -> None:
+    class MyError(Exception):
+        pass
+
+    def f(x: Any) -> Any:
+        raise MyError("mine")
+
+    for call in (lambda: grad(f)(1.0), lambda: value_and_grad(f)(1.0), lambda: vjp(f, 1.0)):
+        with pytest.raises(MyError, match="^mine$") as caught:
+            call()
+        assert not hasattr(caught.value, "__notes__")
+
+
+def test_warnings_of_the_forward_pass_are_numpys_own_and_the_backward_pass_adds_none() -> None:
+    with pytest.warns(RuntimeWarning, match="divide by zero"):
+        grad(np.log)(0.0)
+    assert grad(np.sqrt)(0.0) == np.inf
+
+
+def test_what_works_on_a_traced_value() -> None:
+    def f(x: Any) -> Any:
+        assert int(x) == 2
+        assert bool(x)
+        assert f"{x:.1f}" == "2.5"
+        assert round(x) == 2
+        assert math.floor(x) == 2
+        assert math.ceil(x) == 3
+        assert math.trunc(x) == 2
+        assert x > 2
+        assert 3 > x >= 2.5
+        assert x == 2.5
+        assert x != 2
+        assert x in {x}
+        assert x.shape == ()
+        assert x.ndim == 0
+        assert x.size == 1
+        assert x.dtype == np.float64
+        assert "2.5" in repr(x)
+        assert float(stop_gradient(x)) == 2.5
+        with pytest.raises(TypeError, match="no axes"):
+            len(x)
+        with pytest.raises(TypeError, match="without axes"):
+            iter(x)
+        return x
+
+    assert grad(f)(2.5) == 1.0

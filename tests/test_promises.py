@@ -1,0 +1,290 @@
+"""The promises that no single feature owns: composing, leaving nothing behind, linear cost."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+import tracemalloc
+import weakref
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from meintorch.func import grad, value_and_grad, vjp
+from meintorch.tensor import Tensor
+
+# ---------------------------------------------------------------- P4: inputs untouched
+
+
+def test_read_only_strided_and_fortran_inputs_are_fine_and_untouched(rng: np.random.Generator) -> None:
+    base = rng.normal(size=(6, 8))
+    for x in (base.T, base[::2, ::-1], np.asfortranarray(base), np.broadcast_to(base[0], (3, 8)), base[:0]):
+        x = x.view()
+        x.flags.writeable = False
+        before = x.copy()
+        g = grad(lambda x: np.sum(np.sin(x) * x))(x)
+        np.testing.assert_allclose(g, np.cos(x) * x + np.sin(x))
+        np.testing.assert_array_equal(x, before)
+
+
+# ---------------------------------------------------------------- P5: composable
+
+
+def test_threads_started_inside_a_function_that_is_being_differentiated() -> None:
+    """A level counted per thread would give 0 here instead of 6: both traces would be number one of their thread."""
+
+    def f(x: Any) -> Any:
+        with ThreadPoolExecutor(1) as pool:
+            first = pool.submit(lambda: grad(lambda y: x * y * y)(3.0)).result()
+            second = pool.submit(lambda: grad(lambda y: y * y * x)(3.0)).result()
+        return first + second
+
+    assert grad(f)(1.0) == 12.0
+
+
+def test_generators_suspended_inside_transforms() -> None:
+    def steps(x: Any) -> Any:
+        y = x
+        while True:
+            y = y * x
+            yield y
+
+    def f(x: Any) -> Any:
+        powers = steps(x)
+        next(powers)
+        inner = grad(lambda z: next(powers) * z)(2.0)  # x**3
+        return inner * next(powers)  # x**7
+
+    assert grad(f)(2.0) == 7 * 2.0**6
+
+
+def test_coroutines_that_interleave() -> None:
+    async def job(k: float) -> float:
+        started = asyncio.Event()
+
+        def f(x: Any) -> Any:
+            return np.sin(x) * k
+
+        started.set()
+        await asyncio.sleep(0)
+        first = grad(grad(f))(0.3)
+        await asyncio.sleep(0)
+        return float(first)
+
+    async def main() -> list[float]:
+        return list(await asyncio.gather(*[job(float(k)) for k in range(5)]))
+
+    np.testing.assert_allclose(asyncio.run(main()), [-np.sin(0.3) * k for k in range(5)])
+
+
+# ---------------------------------------------------------------- P6: nothing left behind
+
+
+def objects_left_by(call: Callable[[], Any]) -> int:
+    """Return how many objects a call leaves that only the collector can free."""
+    call()
+    gc.collect()
+    gc.disable()
+    try:
+        call()
+        return gc.collect()
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: grad(lambda x: np.sum(np.tanh(x) * x))(np.ones(5)),
+        lambda: grad(lambda x: grad(lambda y: np.sum(y * x) ** 2)(x)[0])(np.ones(5)),
+        lambda: value_and_grad(lambda p: np.sum(p["w"] @ p["w"]))({"w": np.eye(3)}),
+        lambda: vjp(lambda x: (x * 2, x[::2]), np.ones(4))[1]((np.ones(4), np.ones(2))),
+        lambda: (Tensor([1.0, 2.0]) * 3.0).sum().backward(),
+    ],
+    ids=["grad", "nested", "tree", "vjp", "objects"],
+)
+def test_no_cycles(call: Callable[[], Any], engine: str) -> None:
+    assert objects_left_by(call) == 0
+
+
+def test_no_cycles_after_an_exception(engine: str) -> None:
+    class MyError(Exception):
+        pass
+
+    def f(x: Any) -> Any:
+        y = x * 2.0
+        if y.ndim:
+            raise MyError
+        return y
+
+    def call() -> None:
+        try:
+            grad(lambda x: grad(f)(x * 2.0))(np.ones(3))
+        except MyError:
+            pass
+
+    assert objects_left_by(call) == 0
+    assert grad(lambda x: x * x)(3.0) == 6.0
+
+
+def test_values_are_freed_as_soon_as_the_program_drops_them() -> None:
+    """What no rule keeps is gone at once, although the graph goes on."""
+    seen: list[weakref.ref[Any]] = []
+
+    def f(x: Any) -> Any:
+        y = x + 1.0  # addition keeps nothing
+        seen.append(weakref.ref(y.value))
+        z = y + 2.0
+        del y
+        assert seen[0]() is None
+        return np.sum(z)
+
+    grad(f)(np.ones(3))
+
+
+def test_a_graph_is_freed_with_its_pullback() -> None:
+    kept = np.full(1000, 2.0)
+    alive = weakref.ref(kept)
+    out, pullback = vjp(lambda x, c=kept: np.sum(x * c), np.ones(1000))
+    del kept
+    gc.disable()
+    try:
+        assert alive() is not None  # the pullback needs it
+        del pullback, out
+        assert alive() is None
+    finally:
+        gc.enable()
+
+
+def test_memory_is_flat_without_the_collector() -> None:
+    x = np.linspace(0.0, 1.0, 50_000)
+    f = lambda x: np.sum(np.exp(np.sin(x) * x) + x**2)  # noqa: E731
+    grad(f)(x)
+    gc.collect()
+    gc.disable()
+    try:
+        tracemalloc.start()
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(20):
+            grad(f)(x)
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+    assert grown < 400_000  # one array is 400 kB
+
+
+def test_eight_threads_at_different_depths(engine: str) -> None:
+    wrong: list[Any] = []
+
+    def job(k: int) -> None:
+        f: Any = np.sin
+        want = np.sin
+        for _ in range(k % 4 + 1):
+            f = grad(f)
+        derivatives = [np.cos, lambda x: -np.sin(x), lambda x: -np.cos(x), np.sin]
+        want = derivatives[k % 4]
+        for n in range(30):
+            x = 0.1 * n + k
+            if abs(f(x) - want(x)) > 1e-12:
+                wrong.append((k, n))
+
+    threads = [threading.Thread(target=job, args=(k,)) for k in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert wrong == []
+
+
+def test_threads_that_share_one_trace() -> None:
+    def f(x: Any) -> Any:
+        with ThreadPoolExecutor(8) as pool:
+            parts = list(pool.map(lambda k: sum([x[k] * x[k] for _ in range(50)]), range(16)))
+        return sum(parts)
+
+    x = np.arange(16.0)
+    for _ in range(5):
+        np.testing.assert_allclose(grad(f)(x), 100 * x)
+
+
+# ---------------------------------------------------------------- P7: linear cost
+
+
+def test_twenty_thousand_steps_in_both_styles(engine: str) -> None:
+    def f(x: Any) -> Any:
+        y = x
+        for _ in range(20_000):
+            y = y * 0.9999
+        return y
+
+    np.testing.assert_allclose(grad(f)(2.0), 0.9999**20_000, rtol=1e-9)
+    x = Tensor(2.0)
+    y = x
+    for _ in range(20_000):
+        y = y + x
+    y.backward()
+    assert x.grad == 20_001.0
+
+
+def test_a_million_nodes() -> None:
+    def f(x: Any) -> Any:
+        y = x
+        for _ in range(500_000):
+            y = y * 0.999999 + 1e-7
+        return y
+
+    tracemalloc.start()
+    try:
+        g = grad(f)(1.0)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_allclose(g, 0.999999**500_000, rtol=1e-8)
+    assert peak < 260e6  # bytes, that is at most 260 a node
+
+
+def test_a_loop_over_elements_is_linear() -> None:
+    def f(x: Any) -> Any:
+        total = 0.0
+        for i in range(len(x)):
+            total = total + x[i] * x[i]
+        return total
+
+    def seconds(n: int) -> float:
+        x = np.linspace(0.0, 1.0, n)
+        best = np.inf
+        for _ in range(3):
+            start = time.perf_counter()
+            g = grad(f)(x)
+            best = min(best, time.perf_counter() - start)
+        np.testing.assert_allclose(g, 2 * x)
+        return best
+
+    seconds(100)
+    assert seconds(16_000) < 40 * seconds(2_000)  # quadratic would be 64, and far more with arrays of this size
+
+
+def test_a_loop_over_rows_keeps_one_buffer() -> None:
+    """Each row's share is added into one array: no dense gradient of the whole for each row."""
+    X = np.ones((2_000, 500))
+
+    def f(X: Any) -> Any:
+        total = 0.0
+        for row in X:
+            total = total + np.sum(row * row)
+        return total
+
+    tracemalloc.start()
+    try:
+        g = grad(f)(X)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_array_equal(g, 2 * X)
+    assert peak < 5 * X.nbytes
