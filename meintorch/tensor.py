@@ -14,6 +14,7 @@ import numpy as np
 
 from meintorch._typing import Array, Shape
 from meintorch.core import specialise
+from meintorch.core.forward import ForwardTrace
 from meintorch.core.graph import ReverseTrace
 from meintorch.core.objects import OBJECTS, Cotangents, Note
 from meintorch.core.primitive import registry
@@ -450,6 +451,13 @@ class GraphTensor(Tensor):
     __init__ = object.__init__  # made by the engine, at C speed
 
 
+class DualTensor(Tensor):
+    """A Tensor of a forward-mode transform."""
+
+    __slots__ = ()
+    __init__ = object.__init__
+
+
 class Calls(dict[Any, Any]):
     """Generated functions by ufunc, made when first met; None for a ufunc that has none."""
 
@@ -480,6 +488,7 @@ OPERATORS: dict[str, tuple[Method, str]] = {
 }
 
 ReverseTrace.tensor = GraphTensor
+ForwardTrace.tensor = DualTensor
 
 
 def reverse_trace() -> ReverseTrace:

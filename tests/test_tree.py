@@ -415,7 +415,7 @@ def test_hash_needs_hashable_static_values():
         Color,
         Model(),
     ],
-    ids=repr,
+    ids=lambda c: getattr(c, "__name__", type(c).__name__),
 )
 def test_callables_are_static(function):
     for value in (function, [function, 1.0], {"f": function}, Layer(1.0, function)):

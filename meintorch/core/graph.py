@@ -21,8 +21,8 @@ import numpy as np
 
 from meintorch.core.primitive import CONSTANT, STRUCTURAL, Primitive, Step
 from meintorch.core.shapes import dtype_of, fit, shape_of
-from meintorch.core.trace import ENDED, Trace, Traced, caller, here, top_trace
-from meintorch.errors import NoRuleError, source_line
+from meintorch.core.trace import Call, Trace, Traced, caller, is_many, rebuild
+from meintorch.errors import source_line
 
 Node: TypeAlias = tuple[Any, ...]
 Slots: TypeAlias = "list[Any] | bytearray | MutableMapping[int, Any]"
@@ -33,17 +33,9 @@ ndarray, float64 = np.ndarray, np.float64
 class ReverseTrace(Trace):
     """A trace that notes a graph node for each operation. ``serial`` is the next node's number."""
 
-    __slots__ = ("serial",)
+    __slots__ = ()
 
     tensor: type[Traced]  # the class of the values it makes; set by meintorch.tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.serial: int = 0
-
-    def end(self) -> None:
-        """Make the use of values that outlive the trace an error."""
-        self.serial = ENDED
 
     def leaf(self, value: Any) -> Traced:
         """Wrap an input."""
@@ -59,10 +51,6 @@ class ReverseTrace(Trace):
         t.note = node
         return t
 
-    def open(self, t: Traced) -> Any:
-        """Return the value of a traced input, in the form in which residuals may keep it."""
-        return t.value
-
     def node_of(self, t: Traced) -> Node:
         """Return the graph node of a traced value."""
         node: Node = t.note
@@ -77,62 +65,29 @@ class ReverseTrace(Trace):
     def process(self, prim: Primitive, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a primitive, note its node, and wrap its output."""
         if prim.kind is STRUCTURAL or prim.kind is CONSTANT:
-            self.serial + 0  # an ended trace says so
+            self.check_alive()
             return prim.fun(*self.lower(args), **{k: self.lower(v) for k, v in kwargs.items()})
-        inputs: list[Traced] = []
-        found: dict[str, Any] = {}  # from parameter to parent node, or to [(element, parent node), ...]
-        values = [self._open(prim, x, *prim.parameter_at(k), found, inputs) for k, x in enumerate(args)]
-        options = {k: self._open(prim, x, k, -1, found, inputs) for k, x in kwargs.items()}
-        ans = prim.fun(*values, **options)
-        recipe = prim.recipe(tuple(found))
-        parents, residuals = tuple(found.values()), recipe.keep(ans, *values, **options)
+        call = Call(self, prim, args, kwargs)
+        ans = prim.fun(*call.args, **call.kwargs)
+        recipe = prim.recipe(tuple(call.traced))
+        parents = tuple([self.nodes_of(found) for found in call.traced.values()])
+        residuals = recipe.keep(ans, *call.args, **call.kwargs)
         where = caller()
-        if ans.__class__ is tuple or ans.__class__ is list or isinstance(ans, tuple):
+        if is_many(ans):
             outputs = tuple([(shape_of(x), dtype_of(x)) for x in ans])
             node: Node = (self.count(), pull_many, parents, residuals, recipe, outputs, *where)
-            return rebuild(ans, [self._pick(node, i, x, inputs) for i, x in enumerate(ans)])
-        return self.wrap(ans, (self.count(), pull, parents, residuals, recipe, *where), inputs)
+            return rebuild(ans, [self._pick(node, i, x, call.inputs) for i, x in enumerate(ans)])
+        return self.wrap(ans, (self.count(), pull, parents, residuals, recipe, *where), call.inputs)
 
-    def _open(
-        self, prim: Primitive, x: Any, parameter: str, element: int, found: dict[str, Any], inputs: list[Traced]
-    ) -> Any:
-        """Unwrap one argument, and note in ``found`` which of the primitive's parameters is traced."""
-        if x.__class__ is list or x.__class__ is tuple:
-            if parameter in prim.sequences and element < 0:
-                return x.__class__([self._open(prim, e, parameter, i, found, inputs) for i, e in enumerate(x)])
-            if top_trace(x) is self:
-                raise no_derivative(prim, parameter)
-            return x
-        if not isinstance(x, Traced) or x._trace is not self:
-            return x
-        if prim.rules.get(parameter) is None:
-            raise no_derivative(prim, parameter)
-        inputs.append(x)
-        if element < 0:
-            found[parameter] = self.node_of(x)
-        else:
-            found.setdefault(parameter, []).append((element, self.node_of(x)))
-        return self.open(x)
+    def nodes_of(self, found: Any) -> Any:
+        """Return the node of a traced argument; of a sequence of arrays a list of (element, node)."""
+        return [(i, self.node_of(t)) for i, t in found] if found.__class__ is list else self.node_of(found)
 
     def _pick(self, node: Node, i: int, value: Any, inputs: list[Traced]) -> Any:
         """Wrap one of several outputs; outputs without a derivative (integers, None) stay plain."""
         if dtype_of(value).kind not in "fc":
             return value
         return self.wrap(value, (self.count(), pull_pick, node, i, *node[-2:]), inputs)
-
-
-def no_derivative(prim: Primitive, parameter: str) -> NoRuleError:
-    """Make the error for a traced argument that has no rule."""
-    return NoRuleError(
-        f"{here()}: {prim.name} has no derivative with respect to its argument {parameter!r}. If it should count as a constant "
-        f"there, pass stop_gradient(...) of it."
-    )
-
-
-def rebuild(like: Any, parts: list[Any]) -> Any:
-    """Make a tuple, list or namedtuple like ``like`` from new parts."""
-    make = getattr(like, "_make", None)
-    return make(parts) if make is not None else type(like)(parts)
 
 
 # ---------------------------------------------------------------- the backward pass

@@ -9,7 +9,7 @@ pass. Of a parameter that takes a sequence of arrays the same suffixes give a tu
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from meintorch._typing import Rule
@@ -38,10 +38,16 @@ class Primitive:
     refused : options that the rules do not cover; giving one is an error
     into : for parameters of which an operation reads few entries, rules ``(buffer, g, ...)`` that add a
         contribution in place, so that a loop over the entries is linear; what a rule of ``rules`` returns otherwise
+    jvps : forward rules for some of the parameters, ``(t, ...)`` with the tangent first; without one the reverse rule is
+        transposed
+    offsets : parameters that add something to what is otherwise linear, such as ``initial`` of a sum
     definition : for a composite, the function that says it in terms of others
     """
 
-    __slots__ = ("_recipes", "_signature", "definition", "fun", "into", "kind", "name", "parameters", "refused", "rules", "sequences", "symbol", "variadic")
+    __slots__ = (
+        *("_recipes", "_signature", "definition", "fun", "into", "jvps", "kind", "name", "offsets", "parameters"),
+        *("refused", "rules", "sequences", "symbol", "variadic"),
+    )
 
     def __init__(
         self,
@@ -56,10 +62,14 @@ class Primitive:
         refused: Iterable[str] = (),
         definition: Callable[..., Any] | None = None,
         into: dict[str, Rule] | None = None,
+        jvps: dict[str, Rule] | None = None,
+        offsets: Iterable[str] = (),
     ) -> None:
         self.fun = fun
         self.definition = definition
         self.into = into or {}
+        self.jvps = jvps or {}
+        self.offsets = tuple(offsets)
         self.kind = kind
         self.rules = rules
         self.name = name or name_of(fun)
@@ -70,7 +80,7 @@ class Primitive:
         listed = list(self._signature.parameters.values()) if self._signature else []
         self.parameters = tuple([p.name for p in listed])
         self.variadic = next((k for k, p in enumerate(listed) if p.kind is p.VAR_POSITIONAL), None)
-        self._recipes: dict[tuple[str, ...], Recipe] = {}
+        self._recipes: dict[tuple[Any, ...], Recipe] = {}
         for parameter, rule in rules.items():
             if parameter not in self.parameters:
                 raise RowError(f"{self.name} has no parameter {parameter!r}; it has {', '.join(self.parameters)}")
@@ -78,6 +88,8 @@ class Primitive:
                 self._check(needs_of(rule))
         for rule in self.into.values():
             self._check(needs_of(rule)[2:])
+        for rule in self.jvps.values():
+            self._check(needs_of(rule)[1:])
 
     def __repr__(self) -> str:
         return f"<{self.kind} primitive {self.name}>"
@@ -85,7 +97,7 @@ class Primitive:
     def _check(self, needs: Iterable[str]) -> None:
         """Refuse a rule that asks for something that does not exist, when it is registered and not when it runs."""
         for need in needs:
-            known = need in ("g", "ans", "wanted") or base_name(need) in (*self.parameters, "ans")
+            known = need in ("g", "ans", "wanted") or base_name(need, self.parameters) in (*self.parameters, "ans")
             if not known:
                 raise RowError(f"the rule of {self.name} asks for {need!r}; there are {', '.join(self.parameters)}")
 
@@ -102,12 +114,13 @@ class Primitive:
         assert self._signature is not None
         return self._signature
 
-    def recipe(self, traced: tuple[str, ...]) -> Recipe:
-        """Return what the backward pass needs when the parameters named ``traced`` carry a derivative."""
+    def recipe(self, traced: tuple[str, ...], forward: bool = False) -> Recipe:
+        """Return what the parameters named ``traced`` need: for the backward pass, or for their forward rules."""
+        key = (forward, *traced)
         try:
-            return self._recipes[traced]
+            return self._recipes[key]
         except KeyError:
-            found = self._recipes[traced] = Recipe(self, traced)
+            found = self._recipes[key] = Recipe(self, traced, self.jvps if forward else self.rules)
             return found
 
 
@@ -126,7 +139,7 @@ class Step(NamedTuple):
 
 
 class Recipe:
-    """The reverse rules of a primitive for one set of traced parameters.
+    """The rules of a primitive for one set of traced parameters.
 
     ``keep(ans, *args, **kwargs)`` returns the residuals, the values that the rules need; ``steps`` has one entry a
     traced parameter.
@@ -134,7 +147,7 @@ class Recipe:
 
     __slots__ = ("keep", "prim", "steps")
 
-    def __init__(self, prim: Primitive, traced: tuple[str, ...]) -> None:
+    def __init__(self, prim: Primitive, traced: tuple[str, ...], rules: Mapping[str, Rule | None]) -> None:
         self.prim = prim
         self.steps: list[Step] = []
         needed: list[str] = []
@@ -144,7 +157,7 @@ class Recipe:
             return tuple([needed.index(n) for n in names])
 
         for parameter in traced:
-            rule = prim.rules[parameter]
+            rule = rules[parameter]
             assert rule is not None
             needs = needs_of(rule)
             into = prim.into.get(parameter)
@@ -153,12 +166,12 @@ class Recipe:
             self.steps.append(
                 Step(
                     rule=rule,
-                    picks=places([n for n in needs if n not in ("g", "wanted")]),
+                    picks=places([n for n in needs if n not in ("g", "t", "wanted")]),
                     into=into,
                     into_picks=places(needs_of(into)[2:]) if into is not None else (),
                     shape=places([parameter + "_shape"])[0] if into is not None else -1,
                     fit=places([parameter + "_shape", parameter + "_dtype"]) if fitted else (),
-                    partial=prim.kind is ELEMENTWISE,
+                    partial=prim.kind is ELEMENTWISE and needs[:1] != ("g",),
                     sequence=sequence,
                     wanted="wanted" in needs,
                 )
@@ -171,10 +184,10 @@ def needs_of(rule: Rule) -> tuple[str, ...]:
     return tuple(inspect.signature(rule).parameters)
 
 
-def base_name(need: str) -> str:
+def base_name(need: str, parameters: tuple[str, ...]) -> str:
     """Return the parameter that a name like ``a_shape`` speaks of."""
     for suffix in SUFFIXES:
-        if need.endswith(suffix):
+        if need.endswith(suffix) and need not in parameters:
             return need[: -len(suffix)]
     return need
 
@@ -186,7 +199,7 @@ def residual_function(prim: Primitive, needed: list[str]) -> Callable[..., tuple
     """
     expressions = []
     for need in needed:
-        name = base_name(need)
+        name = base_name(need, prim.parameters)
         plural = "s" if name in prim.sequences else ""
         if need.endswith("_ndim") and name != need:
             expressions.append(f"len(shape_of({name}))")
@@ -262,28 +275,38 @@ def register(prim: Primitive) -> Primitive:
     return prim
 
 
-def elementwise(fun: Callable[..., Any], *partials: Rule | None) -> Primitive:
-    """Register a ufunc by its partial derivatives, one an argument, in order.
+def elementwise(
+    fun: Callable[..., Any], *partials: Rule | None, signature: str | None = None, **named: Rule | None
+) -> Primitive:
+    """Register an elementwise function by its partial derivatives: of a ufunc in order, else by parameter name.
 
-    A partial's parameters say what it needs: ``ans`` is the output, ``x`` (or ``x1``, ``x2``) the inputs. None in a
-    partial's place says that the derivative with respect to that argument is not known.
+    A partial's parameters say what it needs: ``ans`` is the output, ``x`` (or ``x1``, ``x2``) a ufunc's inputs. One that
+    names ``g`` first is handed the cotangent, or the tangent, and returns its product with the derivative; that is for
+    derivatives that select, since 0 * inf is not 0. None in a partial's place: that derivative is not known.
     """
-    nin: int = fun.nin  # type: ignore[attr-defined]
-    names = ("x",) if nin == 1 else tuple(f"x{i + 1}" for i in range(nin))
+    nin: int = getattr(fun, "nin", 0)
+    names = ("x",) if nin == 1 else tuple([f"x{i + 1}" for i in range(nin)])
     if len(partials) != nin:
         raise RowError(f"{name_of(fun)} takes {nin} arguments, its row has {len(partials)} partial derivatives")
-    return register(Primitive(fun, ELEMENTWISE, dict(zip(names, partials, strict=True)), refused=("where",)))
+    rules = {**dict(zip(names, partials, strict=True)), **named}
+    return register(Primitive(fun, ELEMENTWISE, rules, signature=signature, refused=("where",) if nin else ()))
 
 
 def linear(
-    fun: Callable[..., Any], *, signature: str | None = None, into: dict[str, Rule] | None = None, **transposes: Rule
+    fun: Callable[..., Any],
+    *,
+    signature: str | None = None,
+    into: dict[str, Rule] | None = None,
+    offsets: Iterable[str] = (),
+    **transposes: Rule,
 ) -> Primitive:
     """Register a function that is linear in the named arrays taken together, by the transpose for each of them.
 
     A transpose takes ``g`` and what else it names. A parameter that takes a sequence of arrays is spelled ``name_``
-    with a trailing underscore; its transpose returns a sequence. ``into`` is explained at `Primitive`.
+    with a trailing underscore; its transpose returns a sequence. ``into`` and ``offsets`` are explained at
+    `Primitive`.
     """
-    return register(Primitive(fun, LINEAR, **split_sequences(transposes), signature=signature, into=into))
+    return register(Primitive(fun, LINEAR, **split_sequences(transposes), signature=signature, into=into, offsets=offsets))
 
 
 def multilinear(
@@ -295,10 +318,15 @@ def multilinear(
 
 
 def general(
-    fun: Callable[..., Any], *, signature: str | None = None, refused: Iterable[str] = (), **vjps: Rule
+    fun: Callable[..., Any],
+    *,
+    signature: str | None = None,
+    refused: Iterable[str] = (),
+    jvp: dict[str, Rule] | None = None,
+    **vjps: Rule,
 ) -> Primitive:
-    """Register a function by its vector-Jacobian products, one for each named array."""
-    return register(Primitive(fun, GENERAL, **split_sequences(vjps), signature=signature, refused=refused))
+    """Register a function by its vector-Jacobian products, one for each named array; ``jvp``: see `Primitive`."""
+    return register(Primitive(fun, GENERAL, **split_sequences(vjps), signature=signature, refused=refused, jvps=jvp))
 
 
 def spelling(fun: Callable[..., Any], of: Callable[..., Any], symbol: str) -> None:

@@ -121,6 +121,10 @@ class Partial:
     def __init__(self, rule: Callable[..., Any], symbol: str) -> None:
         self.needs = needs_of(rule)
         self.fresh = True
+        if self.needs[:1] == ("g",):  # the rule makes the product itself
+            self.product, self.fresh = f"{symbol}({', '.join(self.needs)})", False
+            self.needs = self.needs[1:]
+            return
         constant = rule() if not self.needs else None
         if constant is not None and np.ndim(constant) == 0 and constant == 1:
             self.product, self.fresh = "g", False

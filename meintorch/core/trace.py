@@ -38,16 +38,29 @@ class Traced:
 
 
 class Trace:
-    """One run of one transform."""
+    """One run of one transform. ``serial`` counts what it notes, and tells whether it has ended."""
 
-    __slots__ = ("level",)
+    __slots__ = ("level", "serial")
 
     def __init__(self) -> None:
         self.level = next(levels)
+        self.serial: int = 0
+
+    def end(self) -> None:
+        """Make the use of values that outlive the trace an error."""
+        self.serial = ENDED
+
+    def check_alive(self) -> None:
+        """Raise if the trace has ended."""
+        self.serial += 0
 
     def process(self, prim: Primitive, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a primitive on arguments of which at least one belongs to this trace, and note what is needed."""
         raise NotImplementedError
+
+    def open(self, t: Traced) -> Any:
+        """Return the value of one of its own traced values, in the form in which it may be kept."""
+        return t.value
 
     def lower(self, x: Any) -> Any:
         """Return the value inside ``x`` if it belongs to this trace, else ``x``; looks into lists and tuples."""
@@ -56,6 +69,83 @@ class Trace:
         if x.__class__ is list or x.__class__ is tuple:
             return x.__class__([self.lower(e) for e in x])
         return x
+
+
+class Call:
+    """A call of a primitive, seen by the trace that runs it.
+
+    Attributes
+    ----------
+    args, kwargs : the arguments with the trace's own values unwrapped
+    traced : from the name of each parameter that was traced to its traced value, or, where the parameter takes a
+        sequence of arrays, to a list of (element, traced value)
+    places : from the same names to where the argument stands: a position or a keyword
+    inputs : all traced values
+    """
+
+    __slots__ = ("args", "inputs", "kwargs", "places", "prim", "trace", "traced")
+
+    def __init__(self, trace: Trace, prim: Primitive, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.trace = trace
+        self.prim = prim
+        self.traced: dict[str, Any] = {}
+        self.places: dict[str, int | str] = {}
+        self.inputs: list[Traced] = []
+        self.args = [self._open(x, k, *prim.parameter_at(k)) for k, x in enumerate(args)]
+        self.kwargs = {name: self._open(x, name, name, -1) for name, x in kwargs.items()}
+
+    def _open(self, x: Any, place: int | str, parameter: str, element: int) -> Any:
+        """Unwrap one argument, and note whether it is traced."""
+        if x.__class__ is list or x.__class__ is tuple:
+            if parameter in self.prim.sequences and element < 0:
+                return x.__class__([self._open(e, place, parameter, i) for i, e in enumerate(x)])
+            if top_trace(x) is self.trace:
+                raise no_derivative(self.prim, parameter)
+            return x
+        if not isinstance(x, Traced) or x._trace is not self.trace:
+            return x
+        if self.prim.rules.get(parameter) is None:
+            raise no_derivative(self.prim, parameter)
+        self.inputs.append(x)
+        if element < 0:
+            self.traced[parameter] = x
+        else:
+            self.traced.setdefault(parameter, []).append((element, x))
+        self.places.setdefault(parameter, place)
+        return self.trace.open(x)
+
+
+    def with_argument(self, parameter: str, element: int, value: Any) -> tuple[list[Any], dict[str, Any]]:
+        """Return the arguments with one of the traced ones replaced."""
+        place = self.places[parameter]
+        args, kwargs = list(self.args), dict(self.kwargs)
+        here: Any = kwargs if isinstance(place, str) else args
+        if element < 0:
+            here[place] = value
+        elif self.prim.variadic is not None:
+            args[self.prim.variadic + element] = value
+        else:
+            here[place] = here[place].__class__([value if i == element else x for i, x in enumerate(here[place])])
+        return args, kwargs
+
+
+def no_derivative(prim: Primitive, parameter: str) -> NoRuleError:
+    """Make the error for a traced argument that has no rule."""
+    return NoRuleError(
+        f"{here()}: {prim.name} has no derivative with respect to its argument {parameter!r}. If it should count as a "
+        f"constant there, pass stop_gradient(...) of it."
+    )
+
+
+def is_many(ans: Any) -> bool:
+    """Tell whether a primitive returned several arrays rather than one."""
+    return isinstance(ans, (tuple, list))
+
+
+def rebuild(like: Any, parts: list[Any]) -> Any:
+    """Make a tuple, list or namedtuple like ``like`` from new parts."""
+    make = getattr(like, "_make", None)
+    return make(parts) if make is not None else type(like)(parts)
 
 
 def top_trace(args: tuple[Any, ...] | list[Any], kwargs: dict[str, Any] | None = None) -> Trace | None:

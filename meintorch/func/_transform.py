@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Sequence
 from types import MethodType
 from typing import Any, Generic
@@ -148,6 +147,16 @@ def explain(error: Exception) -> None:
         error.add_note(str(cause))
 
 
+class Like:
+    """The shape and dtype of an input, which is remembered without its values."""
+
+    __slots__ = ("dtype", "shape")
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self.shape = shape
+        self.dtype = dtype
+
+
 def finished(g: Any, owned: Any, like: Any) -> Any:
     """Return a leaf's cotangent as a result: an ndarray of the leaf's shape and dtype that nobody else holds."""
     if g is None:
@@ -160,8 +169,3 @@ def finished(g: Any, owned: Any, like: Any) -> Any:
     if g.dtype.kind == "c" and dtype.kind != "c":
         g = g.real
     return np.array(g, dtype=dtype)
-
-
-def signature(f: Callable[..., Any]) -> inspect.Signature:
-    """Return the signature of a function."""
-    return inspect.signature(f)

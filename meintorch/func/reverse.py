@@ -15,6 +15,7 @@ from meintorch.core.shapes import dtype_of, shape_of
 from meintorch.core.trace import Traced, bind
 from meintorch.errors import OutputError
 from meintorch.func._transform import (
+    Like,
     P,
     R,
     Transformed,
@@ -154,10 +155,9 @@ class Pullback:
         self, roots: list[Node | None], outputs: list[Any], out_tree: tree.TreeDef, inputs: list[Any], trees: Any
     ) -> None:
         self._roots = roots
-        self._avals = [(shape_of(x), dtype_of(x)) for x in outputs]
+        self._outputs = [Like(shape_of(x), dtype_of(x)) for x in outputs]
         self._out_tree = out_tree
-        self._inputs = [np.empty(0, dtype_of(x)).dtype for x in inputs]
-        self._shapes = [shape_of(x) for x in inputs]
+        self._inputs = [Like(shape_of(x), dtype_of(x)) for x in inputs]
         self._trees = trees
 
     def __call__(self, cotangent: PyTree) -> tuple[PyTree, ...]:
@@ -170,27 +170,16 @@ class Pullback:
         """
         given = self._out_tree.flatten_like(cotangent, what="the cotangent")
         roots, seeds = [], []
-        for root, ct, (shape, dtype) in zip(self._roots, given, self._avals, strict=True):
-            seed = as_cotangent(ct, shape, dtype)
+        for root, ct, like in zip(self._roots, given, self._outputs, strict=True):
+            seed = as_cotangent(ct, like.shape, like.dtype)
             if root is not None:
                 roots.append(root)
                 seeds.append(seed)
-        cts, owned = walk(roots, seeds, len(self._shapes))
-        likes = [Like(s, d) for s, d in zip(self._shapes, self._inputs, strict=True)]
-        return tuple(split(self._trees, [finished(g, o, x) for g, o, x in zip(cts, owned, likes, strict=True)]))
+        cts, owned = walk(roots, seeds, len(self._inputs))
+        return tuple(split(self._trees, [finished(g, o, x) for g, o, x in zip(cts, owned, self._inputs, strict=True)]))
 
     def __repr__(self) -> str:
         return f"<pullback of a function with {len(self._trees)} arguments, output {self._out_tree!r}>"
-
-
-class Like:
-    """The shape and dtype of an input, which a pullback remembers without its values."""
-
-    __slots__ = ("dtype", "shape")
-
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        self.shape = shape
-        self.dtype = dtype
 
 
 def vjp(f: Callable[..., Any], *primals: PyTree, has_aux: bool = False) -> Any:

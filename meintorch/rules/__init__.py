@@ -2,6 +2,9 @@
 
 from meintorch.rules import arithmetic as arithmetic
 from meintorch.rules import elementwise as elementwise
+from meintorch.rules import indexing as indexing
 from meintorch.rules import linalg as linalg
+from meintorch.rules import products as products
 from meintorch.rules import reductions as reductions
+from meintorch.rules import shaping as shaping
 from meintorch.rules import structural as structural

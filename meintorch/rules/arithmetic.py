@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from meintorch.core.primitive import composite, constant, elementwise, general, linear, spelling, structural
+from meintorch.core.primitive import composite, constant, elementwise, linear, spelling, structural
 
 # ---------------------------------------------------------------- operators
 
@@ -49,7 +49,7 @@ def _absolute_vjp(g: Any, ans: Any, x: Any) -> Any:
     return g * np.conjugate(x) / np.where(ans == 0, 1, ans)
 
 
-general(np.absolute, x=_absolute_vjp)
+elementwise(np.absolute, _absolute_vjp)
 elementwise(np.fabs, lambda x: np.sign(x))
 
 constant(np.floor_divide, np.sign, np.floor, np.ceil, np.trunc, np.rint, np.fix, np.round, np.around)
@@ -84,18 +84,16 @@ def _shared(g: Any, wins: Any, ties: Any) -> Any:
 
 
 for _larger in (np.maximum, np.fmax):
-    general(
+    elementwise(
         _larger,
-        refused=("where",),
-        x1=lambda g, x1, x2: _shared(g, x1 > x2, x1 == x2),
-        x2=lambda g, x1, x2: _shared(g, x2 > x1, x1 == x2),
+        lambda g, x1, x2: _shared(g, x1 > x2, x1 == x2),
+        lambda g, x1, x2: _shared(g, x2 > x1, x1 == x2),
     )
 for _smaller in (np.minimum, np.fmin):
-    general(
+    elementwise(
         _smaller,
-        refused=("where",),
-        x1=lambda g, x1, x2: _shared(g, x1 < x2, x1 == x2),
-        x2=lambda g, x1, x2: _shared(g, x2 < x1, x1 == x2),
+        lambda g, x1, x2: _shared(g, x1 < x2, x1 == x2),
+        lambda g, x1, x2: _shared(g, x2 < x1, x1 == x2),
     )
 
 linear(
@@ -128,7 +126,7 @@ def _clip_high(g: Any, a: Any, a_min: Any, a_max: Any, min: Any, max: Any) -> An
     return np.where((a > high) | (low > high), g, 0)
 
 
-general(
+elementwise(
     np.clip,
     signature="a, a_min=None, a_max=None, out=None, *, min=None, max=None, **kwargs",
     a=_clip_a,
@@ -167,6 +165,6 @@ def _imag_vjp(g: Any, val_dtype: Any) -> Any:
 linear(np.conjugate, x=lambda g: np.conjugate(g))
 linear(np.real, val=_real_vjp)
 linear(np.imag, val=_imag_vjp)
-general(np.angle, z=_angle_vjp)
+elementwise(np.angle, z=_angle_vjp)
 constant(np.isreal, np.iscomplex)
 structural(np.iscomplexobj, np.isrealobj)

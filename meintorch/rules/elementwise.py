@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from meintorch.core.primitive import constant, elementwise, general
+from meintorch.core.primitive import constant, elementwise
 
 # ---------------------------------------------------------------- trigonometric
 
@@ -43,7 +43,7 @@ def _sinc_partial(x: Any) -> Any:
     return np.where(small, series, (np.cos(np.pi * safe) - np.sinc(safe)) / safe)
 
 
-general(np.sinc, x=lambda g, x: g * _sinc_partial(x))
+elementwise(np.sinc, x=lambda x: _sinc_partial(x))
 
 # ---------------------------------------------------------------- hyperbolic
 
@@ -81,11 +81,10 @@ elementwise(
 
 # ---------------------------------------------------------------- floating point
 
-general(
+elementwise(
     np.copysign,
-    refused=("where",),
-    x1=lambda g, ans, x1: np.where(np.signbit(ans) == np.signbit(x1), g, -g),
-    x2=lambda g: 0 * g,
+    lambda g, ans, x1: np.where(np.signbit(ans) == np.signbit(x1), g, -g),
+    lambda: 0,
 )
 elementwise(np.heaviside, lambda: 0, lambda x1: x1 == 0)
 elementwise(np.nextafter, lambda: 1, lambda: 0)

@@ -32,18 +32,18 @@ def may_repeat(index: Any) -> bool:
     return False
 
 
-def scatter_into(buffer: Array, index: Any, g: Any) -> None:
-    """Add ``g`` to ``buffer[index]`` in place, as often as an entry is named."""
-    kind = index.__class__
-    if kind is int or kind is slice or not may_repeat(index):
-        buffer[index] += g
-    elif kind is np.ndarray and index.size and buffer.ndim > 1 and buffer.flags.c_contiguous:
+def scatter_into(buffer: Array, g: Any, b: Any) -> None:
+    """Add ``g`` to ``buffer[b]`` in place, as often as the index ``b`` names an entry."""
+    kind = b.__class__
+    if kind is int or kind is slice or not may_repeat(b):
+        buffer[b] += g
+    elif kind is np.ndarray and buffer.ndim > 1 and buffer.flags.c_contiguous:
         # np.add.at is several times as fast on one axis. Negative rows stay right: they count from the end.
         row = math.prod(buffer.shape[1:])
-        entries = index.reshape(-1, 1).astype(np.intp) * row + np.arange(row)
+        entries = b.reshape(-1, 1).astype(np.intp) * row + np.arange(row)
         np.add.at(buffer.reshape(-1), entries.reshape(-1), g.reshape(-1))
     else:
-        np.add.at(buffer, index, g)
+        np.add.at(buffer, b, g)
 
 
 def scatter(g: Any, shape: Shape, index: Any) -> Any:
@@ -52,7 +52,7 @@ def scatter(g: Any, shape: Shape, index: Any) -> Any:
         return bind(registry[scatter], (g, shape, index), {})
     buffer = np.zeros(shape, g.dtype)
     if may_repeat(index):
-        scatter_into(buffer, index, g)
+        scatter_into(buffer, g, index)
     else:
         buffer[index] = g
     return buffer
@@ -73,15 +73,8 @@ linear(scatter, g=lambda g, index: g[index])
 # ---------------------------------------------------------------- reading entries
 
 
-def _read(buffer: Any, g: Any, b: Any) -> None:
-    scatter_into(buffer, b, g)
-
-
 _row = linear(
-    operator.getitem,
-    signature="a, b, /",
-    into={"a": _read},
-    a=lambda g, a_shape, b: scatter(g, a_shape, b),
+    operator.getitem, signature="a, b, /", into={"a": scatter_into}, a=lambda g, a_shape, b: scatter(g, a_shape, b)
 )
 _row.name, _row.symbol = "indexing", "[]"
 
@@ -118,8 +111,8 @@ linear(np.compress, a=_compress_transpose)
 linear(np.extract, arr=lambda g, arr_shape, condition: _compress_transpose(g, arr_shape, condition, None))
 
 
-def _windows_transpose(g: Any, x_shape: Any, window_shape: Any, axis: Any) -> Any:
-    return scatter_flat(g, x_shape, sliding_window_view(positions_in(x_shape), window_shape, axis))
+def _windows_transpose(g: Any, x_shape: Any, axis: Any) -> Any:
+    return scatter_flat(g, x_shape, sliding_window_view(positions_in(x_shape), g.shape[len(x_shape) :], axis))
 
 
 linear(sliding_window_view, x=_windows_transpose)
@@ -139,7 +132,7 @@ def _choose_transpose(g: Any, a: Any, choices_shape: Any, mode: Any) -> list[Any
 
 
 def _first_true(condlist: Any) -> list[Any]:
-    """For each condition where it is the first one that holds; last, where none does."""
+    """Return for each condition where it is the first one that holds; last, where none does."""
     firsts, rest = [], np.asarray(True)  # noqa: FBT003 - an array of one flag
     for condition in map(np.asarray, condlist):
         firsts.append(rest & condition)
@@ -172,7 +165,7 @@ def _piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw:
         raise ValueError(f"with {len(conditions)} condition(s), as many functions or one more are expected")
     # All pieces end to end, after a zero; and for each entry of the result where in there it is found.
     pieces, size = [np.zeros(1, x.dtype)], 1
-    where = np.zeros(x.shape, np.intp)
+    where = np.zeros_like(x, np.intp)  # laid out in memory as x, like the result
     for condition, fun in zip(conditions, funclist, strict=True):
         chosen = where[condition]
         values = fun
@@ -181,7 +174,7 @@ def _piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw:
         pieces.append(np.broadcast_to(cast(values, x.dtype), chosen.shape).reshape(-1))
         where[condition] = np.arange(size, size + chosen.size).reshape(chosen.shape)
         size += chosen.size
-    return np.concatenate(pieces)[where.reshape(-1)].reshape(x.shape)
+    return np.concatenate(pieces)[where[None]][0, ...]
 
 
 # ---------------------------------------------------------------- functions along an axis

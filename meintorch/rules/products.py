@@ -18,6 +18,8 @@ import numpy as np
 
 from meintorch.core.primitive import composite, multilinear, spelling
 from meintorch.core.shapes import dtype_of, expand, shape_of
+from meintorch.errors import NoRuleError
+from meintorch.rules.indexing import array_of
 
 
 def _conj(x: Any) -> Any:
@@ -109,27 +111,20 @@ multilinear(np.linalg.multi_dot, arrays_=_multi_dot_vjp)
 # ---------------------------------------------------------------- vectors along one axis
 
 
-def _vdot_a(g: Any, a_shape: Any, b: Any) -> Any:
-    return _conj(g * np.reshape(b, a_shape))
-
-
-def _vdot_b(g: Any, a: Any, b_shape: Any) -> Any:
-    return g * np.reshape(_conj(a), b_shape)
-
-
-multilinear(np.vdot, signature="a, b, /", a=_vdot_a, b=_vdot_b)
-
-
-def _inner_a(g: Any, a_ndim: int, b: Any, b_ndim: int) -> Any:
-    return np.tensordot(g, b, b_ndim - 1) if a_ndim and b_ndim else g * b
-
-
-def _inner_b(g: Any, a: Any, a_ndim: int, b_ndim: int) -> Any:
-    lead = range(a_ndim - 1)
-    return np.tensordot(g, a, (lead, lead)) if a_ndim and b_ndim else g * a
-
-
-multilinear(np.inner, signature="a, b, /", a=_inner_a, b=_inner_b)
+multilinear(
+    np.vdot,
+    signature="a, b, /",
+    a=lambda g, a_shape, b: _conj(g * np.reshape(b, a_shape)),
+    b=lambda g, a, b_shape: g * np.reshape(_conj(a), b_shape),
+)
+multilinear(
+    np.inner,
+    signature="a, b, /",
+    a=lambda g, a_ndim, b, b_ndim: np.tensordot(g, b, b_ndim - 1) if a_ndim and b_ndim else g * b,
+    b=lambda g, a, a_ndim, b_ndim: (
+        np.tensordot(g, a, (range(a_ndim - 1), range(a_ndim - 1))) if a_ndim and b_ndim else g * a
+    ),
+)
 multilinear(
     np.outer,
     a=lambda g, a_shape, b: np.dot(g, np.ravel(b)).reshape(a_shape),
@@ -219,21 +214,20 @@ def _contracted(axes: Any, a_ndim: int, b_ndim: int) -> tuple[list[int], list[in
 
 
 def _tensordot_share(g: Any, other: Any, mine: list[int], others: list[int], along: range) -> Any:
-    """Contract the cotangent with the other operand over the axes ``along`` of g, which came from there."""
-    free = [k for k in range(other.ndim) if k not in others]
-    h = np.tensordot(g, other, (along, free))
+    """Contract the axes ``along`` of the cotangent with those of the other operand that they came from."""
+    h = np.tensordot(g, other, (along, [k for k in range(len(shape_of(other))) if k not in others]))
     order = [k for k in range(h.ndim) if k not in mine] + [mine[others.index(k)] for k in sorted(others)]
     return np.transpose(h, np.argsort(order))
 
 
-def _tensordot_a(g: Any, a_ndim: int, b: Any, axes: Any) -> Any:
-    of_a, of_b = _contracted(axes, a_ndim, b.ndim)
+def _tensordot_a(g: Any, a_ndim: int, b: Any, b_ndim: int, axes: Any) -> Any:
+    of_a, of_b = _contracted(axes, a_ndim, b_ndim)
     return _tensordot_share(g, b, of_a, of_b, range(a_ndim - len(of_a), g.ndim))
 
 
-def _tensordot_b(g: Any, a: Any, b_ndim: int, axes: Any) -> Any:
-    of_a, of_b = _contracted(axes, a.ndim, b_ndim)
-    return _tensordot_share(g, a, of_b, of_a, range(a.ndim - len(of_a)))
+def _tensordot_b(g: Any, a: Any, a_ndim: int, b_ndim: int, axes: Any) -> Any:
+    of_a, of_b = _contracted(axes, a_ndim, b_ndim)
+    return _tensordot_share(g, a, of_b, of_a, range(a_ndim - len(of_a)))
 
 
 multilinear(np.tensordot, a=_tensordot_a, b=_tensordot_b)
@@ -320,7 +314,7 @@ def _full(g: Any, a_size: int, v_size: int, mode: Any, *, reverse: bool = False)
 
     NumPy's correlation of a short array with a longer one is that of the longer with the shorter, in reverse.
     """
-    kind = mode if isinstance(mode, int) else "vsf".index(mode[0].lower())
+    kind = "vsf".index(mode[0].lower()) if isinstance(mode, str) else mode
     if kind == 2:
         return g
     total, short = a_size + v_size - 1, min(a_size, v_size)
@@ -352,8 +346,10 @@ multilinear(np.correlate, a=_correlate_a, v=_correlate_v)
 
 @composite(np.polyval)
 def _polyval(p: Any, x: Any) -> Any:
-    p, x = [a if hasattr(a, "dtype") or isinstance(a, np.poly1d) else np.asarray(a) for a in (p, x)]
-    y = 0 if isinstance(x, np.poly1d) else np.zeros_like(x)
+    if isinstance(x, np.poly1d):
+        raise NoRuleError("np.polyval has no derivative rule for a polynomial of a polynomial (x is a poly1d)")
+    p, x = array_of(p), array_of(x)
+    y = np.zeros_like(x)
     for coefficient in p:
         y = y * x + coefficient
     return y
@@ -373,12 +369,12 @@ composite(np.linalg.diagonal)(lambda x, /, **options: np.diagonal(x, axis1=-2, a
 @composite(np.linalg.outer)
 def _linalg_outer(x1: Any, x2: Any, /) -> Any:
     if np.ndim(x1) != 1 or np.ndim(x2) != 1:
-        raise ValueError(f"np.linalg.outer takes arrays of one axis, not of {np.ndim(x1)} and {np.ndim(x2)}")
+        raise ValueError(f"np.linalg.outer takes one-dimensional arrays, not {np.ndim(x1)} and {np.ndim(x2)} dimensions")
     return np.outer(x1, x2)
 
 
 @composite(np.linalg.cross)
 def _linalg_cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     if np.shape(x1)[axis] != 3 or np.shape(x2)[axis] != 3:
-        raise ValueError(f"np.linalg.cross takes vectors of length 3 along axis {axis}")
+        raise ValueError(f"np.linalg.cross takes 3-dimensional vectors along axis {axis}")
     return np.cross(x1, x2, axis=axis)

@@ -61,16 +61,28 @@ def _products_of_others(a: Any) -> Any:
     return np.stack([rest * second, rest * first], axis=-1).reshape(even.shape)[..., :n]
 
 
-def _prod_vjp(g: Any, a: Any, axis: Any, keepdims: Any, initial: Any, where: Any) -> Any:
-    dtype, x = a.dtype, a if where is None or where is True else np.where(where, a, 1)
+def _prod_weights(a: Any, axis: Any, initial: Any, where: Any) -> Any:
+    """The derivative of the product by each entry."""
+    x = a if where is None or where is True else np.where(where, a, 1)
     axes = axes_of(axis, x.ndim)
     kept = tuple([k for k in range(x.ndim) if k not in axes])
     moved = np.transpose(x, kept + axes)
     flat = moved.reshape(*moved.shape[: len(kept)], count(x.shape, axes))
     others = _products_of_others(flat).reshape(moved.shape)
     others = np.transpose(others, sorted(range(x.ndim), key=(kept + axes).__getitem__))
-    h = expand_reduced(_cast(g, dtype), x.shape, axis, keepdims) * others
-    return _kept(h if initial is None else h * initial, where)
+    return _kept(others if initial is None else others * initial, where)
+
+
+def _prod_vjp(g: Any, a: Any, axis: Any, keepdims: Any, initial: Any, where: Any) -> Any:
+    return expand_reduced(_cast(g, a.dtype), a.shape, axis, keepdims) * _prod_weights(a, axis, initial, where)
+
+
+def _prod_jvp(t: Any, a: Any, axis: Any, keepdims: Any, initial: Any, where: Any) -> Any:
+    return _sum(t * _prod_weights(a, axis, initial, where), axis, keepdims)
+
+
+def _sum(x: Any, axis: Any, keepdims: Any) -> Any:
+    return np.sum(x, axis=axis, keepdims=bool(keepdims))
 
 
 def _deviations(a: Any, axis: Any, where: Any, ddof: Any, correction: Any) -> tuple[Any, Any]:
@@ -100,35 +112,59 @@ def _std_vjp(
     return _kept(expand_reduced(g, a.shape, axis, keepdims) * (d / n), where)
 
 
+def _var_jvp(
+    t: Any, a: Any, axis: Any, ddof: Any, keepdims: Any, where: Any, correction: Any = None
+) -> Any:
+    d, n = _deviations(a, axis, where, ddof, correction)
+    return _sum(_kept(2 / n * d * t, where), axis, keepdims)
+
+
+def _std_jvp(
+    t: Any, ans: Any, a: Any, axis: Any, ddof: Any, keepdims: Any, where: Any, correction: Any = None
+) -> Any:
+    d, n = _deviations(a, axis, where, ddof, correction)
+    return _sum(_kept(d / n * t, where), axis, keepdims) / np.where(ans == 0, 1, ans)
+
+
 def _real_cast(g: Any, dtype: Any) -> Any:
     """Undo dtype=; the cotangent of a real result stays real for a complex input."""
     return g if dtype.kind == "c" or g.dtype == dtype else g.astype(dtype)
 
 
-linear(np.sum, a=_sum_transpose)
-linear(np.add.reduce, signature=REDUCE, a=_sum_transpose)
-general(np.prod, a=_prod_vjp)
-general(np.multiply.reduce, signature=REDUCE, a=_prod_vjp)
+linear(np.sum, offsets=("initial",), a=_sum_transpose)
+linear(np.add.reduce, signature=REDUCE, offsets=("initial",), a=_sum_transpose)
+general(np.prod, a=_prod_vjp, jvp={"a": _prod_jvp})
+general(np.multiply.reduce, signature=REDUCE, a=_prod_vjp, jvp={"a": _prod_jvp})
 linear(np.mean, a=_mean_transpose)
-general(np.var, refused=("mean",), a=_var_vjp)
-general(np.std, refused=("mean",), a=_std_vjp)
+general(np.var, refused=("mean",), a=_var_vjp, jvp={"a": _var_jvp})
+general(np.std, refused=("mean",), a=_std_vjp, jvp={"a": _std_jvp})
 
 # ---------------------------------------------------------------- extrema
 
 
-def _extremum_vjp(g: Any, ans: Any, a: Any, axis: Any, keepdims: Any, where: Any) -> Any:
-    """The entries that are the extremum share the cotangent evenly."""
+def _extremum_hits(ans: Any, a: Any, axis: Any, keepdims: Any, where: Any) -> tuple[Any, Any]:
+    """Where the extremum is attained, and how often."""
     hit = a == expand_reduced(ans, a.shape, axis, keepdims)
     if where is not None and where is not True:
         hit = hit & where
-    ties = np.sum(hit, axis=axes_of(axis, a.ndim), keepdims=True, dtype=a.dtype)
+    return hit, np.sum(hit, axis=axes_of(axis, a.ndim), keepdims=True, dtype=a.dtype)
+
+
+def _extremum_vjp(g: Any, ans: Any, a: Any, axis: Any, keepdims: Any, where: Any) -> Any:
+    """The entries that are the extremum share the cotangent evenly."""
+    hit, ties = _extremum_hits(ans, a, axis, keepdims, where)
     return np.where(hit, expand_reduced(g, a.shape, axis, keepdims) / ties, 0)
 
 
+def _extremum_jvp(t: Any, ans: Any, a: Any, axis: Any, keepdims: Any, where: Any) -> Any:
+    hit, ties = _extremum_hits(ans, a, axis, keepdims, where)
+    return _sum(np.where(hit, t / np.where(ties == 0, 1, ties), 0), axis, keepdims)
+
+
 for _extremum in (np.max, np.amax, np.min, np.amin):
-    general(_extremum, a=_extremum_vjp)
+    general(_extremum, a=_extremum_vjp, jvp={"a": _extremum_jvp})
 for _extremum in (np.maximum.reduce, np.minimum.reduce, np.fmax.reduce, np.fmin.reduce):
-    general(_extremum, signature=REDUCE, a=_extremum_vjp)
+    general(_extremum, signature=REDUCE, a=_extremum_vjp, jvp={"a": _extremum_jvp})
 constant(np.logical_and.reduce, np.logical_or.reduce, np.logical_xor.reduce)
 
 

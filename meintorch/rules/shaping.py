@@ -30,7 +30,7 @@ if hasattr(np, "astype"):  # since NumPy 2.1
 # ---------------------------------------------------------------- shapes and axes
 
 
-def _reshape_back(g: Any, a_shape: Any, order: Any) -> Any:
+def _reshape_transpose(g: Any, a_shape: Any, order: Any) -> Any:
     if order == "C":
         return g.reshape(a_shape)
     if order == "F":
@@ -38,7 +38,7 @@ def _reshape_back(g: Any, a_shape: Any, order: Any) -> Any:
     raise NoRuleError(f"the order in which entries are read with order={order!r} depends on memory; use 'C' or 'F'.")
 
 
-def _transpose_back(g: Any, axes: Any) -> Any:
+def _axes_transpose(g: Any, axes: Any) -> Any:
     if axes is None:
         return g.T
     inverse = [0] * len(g.shape)
@@ -47,35 +47,35 @@ def _transpose_back(g: Any, axes: Any) -> Any:
     return g.transpose(inverse)
 
 
-def _rollaxis_back(g: Any, axis: Any, start: Any) -> Any:
+def _rollaxis_transpose(g: Any, axis: Any, start: Any) -> Any:
     n = len(g.shape)
     axis = normalize_axis_index(axis, n)
     start = start + n if start < 0 else start
     return np.moveaxis(g, start - 1 if axis < start else start, axis)
 
 
-def _variadic_reshape_back(g: Any, arys_shape: Any) -> list[Any]:
+def _variadic_reshape_transpose(g: Any, arys_shape: Any) -> list[Any]:
     return [h.reshape(shape) for h, shape in zip(g if len(arys_shape) > 1 else [g], arys_shape, strict=True)]
 
 
-linear(np.reshape, signature="a, shape=None, order='C', newshape=None, copy=None", a=_reshape_back)
-linear(np.ravel, a=_reshape_back)
-linear(np.transpose, a=_transpose_back)  # np.permute_dims is the same function
+linear(np.reshape, signature="a, shape=None, order='C', newshape=None, copy=None", a=_reshape_transpose)
+linear(np.ravel, a=_reshape_transpose)
+linear(np.transpose, a=_axes_transpose)  # np.permute_dims is the same function
 linear(np.matrix_transpose, x=lambda g: g.swapaxes(-1, -2))
 linear(np.swapaxes, a=lambda g, axis1, axis2: g.swapaxes(axis1, axis2))
 linear(np.moveaxis, a=lambda g, source, destination: np.moveaxis(g, destination, source))
-linear(np.rollaxis, a=_rollaxis_back)
+linear(np.rollaxis, a=_rollaxis_transpose)
 linear(np.expand_dims, a=lambda g, a_shape: g.reshape(a_shape))
 linear(np.squeeze, a=lambda g, a_shape: g.reshape(a_shape))
 linear(np.broadcast_to, array=lambda g, array_shape: unbroadcast(g, array_shape))
 linear(np.broadcast_arrays, args_=lambda g, args_shape: [unbroadcast(h, s) for h, s in zip(g, args_shape, strict=True)])
 for _atleast in (np.atleast_1d, np.atleast_2d, np.atleast_3d):
-    linear(_atleast, arys_=_variadic_reshape_back)
+    linear(_atleast, arys_=_variadic_reshape_transpose)
 
 # ---------------------------------------------------------------- joining
 
 
-def _concatenate_back(g: Any, arrays_shape: Any, axis: Any, wanted: Any) -> list[Any]:
+def _concatenate_transpose(g: Any, arrays_shape: Any, axis: Any, wanted: Any) -> list[Any]:
     sizes = [math.prod(s) if axis is None else s[axis] for s in arrays_shape]
     ends = list(itertools.accumulate(sizes, initial=0))
     before = () if axis is None else (slice(None),) * normalize_axis_index(axis, len(g.shape))
@@ -89,7 +89,7 @@ def _concatenate_back(g: Any, arrays_shape: Any, axis: Any, wanted: Any) -> list
 linear(
     np.concatenate,  # np.concat is the same function
     signature="arrays, axis=0, out=None, dtype=None, casting='same_kind'",
-    arrays_=_concatenate_back,
+    arrays_=_concatenate_transpose,
 )
 linear(np.stack, arrays_=lambda g, axis: list(g if axis == 0 else np.moveaxis(g, axis, 0)))
 
@@ -133,7 +133,7 @@ def _block(arrays: Any) -> Any:
 
 
 def _deepest(arrays: Any) -> int:
-    """The greatest number of axes of the arrays in nested lists."""
+    """Return the greatest number of axes of the arrays in nested lists."""
     return max([_deepest(a) for a in arrays], default=0) if isinstance(arrays, list) else len(shape_of(arrays))
 
 
@@ -149,7 +149,7 @@ def _joined(arrays: Any, depth: int, ndim: int) -> Any:
 # ---------------------------------------------------------------- splitting
 
 
-def _split_back(g: Any, ary_shape: Any, indices_or_sections: Any, axis: Any) -> Any:
+def _split_transpose(g: Any, ary_shape: Any, indices_or_sections: Any, axis: Any) -> Any:
     axis = normalize_axis_index(axis, len(ary_shape))
     if sum([h.shape[axis] for h in g]) == ary_shape[axis]:
         return np.concatenate(g, axis=axis)
@@ -160,20 +160,23 @@ def _split_back(g: Any, ary_shape: Any, indices_or_sections: Any, axis: Any) -> 
     return sum(parts[1:], start=parts[0])
 
 
-linear(np.split, ary=_split_back)
-linear(np.array_split, ary=_split_back)
-linear(np.hsplit, ary=lambda g, ary_shape, indices_or_sections: _split_back(
-    g, ary_shape, indices_or_sections, 1 if len(ary_shape) > 1 else 0
-))
-linear(np.vsplit, ary=lambda g, ary_shape, indices_or_sections: _split_back(g, ary_shape, indices_or_sections, 0))
-linear(np.dsplit, ary=lambda g, ary_shape, indices_or_sections: _split_back(g, ary_shape, indices_or_sections, 2))
+linear(np.split, ary=_split_transpose)
+linear(np.array_split, ary=_split_transpose)
+linear(
+    np.hsplit,
+    ary=lambda g, ary_shape, indices_or_sections: _split_transpose(
+        g, ary_shape, indices_or_sections, min(1, len(ary_shape) - 1)
+    ),
+)
+linear(np.vsplit, ary=lambda g, ary_shape, indices_or_sections: _split_transpose(g, ary_shape, indices_or_sections, 0))
+linear(np.dsplit, ary=lambda g, ary_shape, indices_or_sections: _split_transpose(g, ary_shape, indices_or_sections, 2))
 if hasattr(np, "unstack"):  # since NumPy 2.1
     linear(np.unstack, x=lambda g, axis: np.stack(g, axis=axis))
 
 # ---------------------------------------------------------------- repeating
 
 
-def _tile_back(g: Any, A_shape: Any, reps: Any) -> Any:  # noqa: N803 - NumPy's name
+def _tile_transpose(g: Any, A_shape: Any, reps: Any) -> Any:  # noqa: N803 - NumPy's name
     reps = tuple(reps) if np.ndim(reps) else (int(reps),)
     n = max(len(reps), len(A_shape))
     shape, reps = (1,) * (n - len(A_shape)) + A_shape, (1,) * (n - len(reps)) + reps
@@ -181,9 +184,9 @@ def _tile_back(g: Any, A_shape: Any, reps: Any) -> Any:  # noqa: N803 - NumPy's 
     return np.add.reduce(g.reshape(pairs), axis=tuple(range(0, 2 * n, 2))).reshape(A_shape)
 
 
-def _repeat_back(g: Any, a_shape: Any, repeats: Any, axis: Any) -> Any:
+def _repeat_transpose(g: Any, a_shape: Any, repeats: Any, axis: Any) -> Any:
     if axis is None:
-        return _repeat_back(g, (math.prod(a_shape),), repeats, 0).reshape(a_shape)
+        return _repeat_transpose(g, (math.prod(a_shape),), repeats, 0).reshape(a_shape)
     axis = normalize_axis_index(axis, len(a_shape))
     n = a_shape[axis]
     if np.ndim(repeats) == 0:
@@ -191,8 +194,8 @@ def _repeat_back(g: Any, a_shape: Any, repeats: Any, axis: Any) -> Any:
     return scatter(g, a_shape, (slice(None),) * axis + (np.repeat(np.arange(n), repeats),))
 
 
-linear(np.tile, A=_tile_back)
-linear(np.repeat, a=_repeat_back)
+linear(np.tile, A=_tile_transpose)
+linear(np.repeat, a=_repeat_transpose)
 
 
 @composite(np.resize)
@@ -217,16 +220,14 @@ linear(np.fft.fftshift, x=lambda g, axes: np.fft.ifftshift(g, axes))
 linear(np.fft.ifftshift, x=lambda g, axes: np.fft.fftshift(g, axes))
 
 
-@composite(np.meshgrid)
-def _meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> Any:
-    if indexing not in {"xy", "ij"}:
-        raise ValueError("Valid values for `indexing` are 'xy' and 'ij'.")
-    axes = [1, 0, *range(2, len(xi))] if indexing == "xy" and len(xi) > 1 else list(range(len(xi)))
-    parts = [np.reshape(x, [-1 if k == axis else 1 for k in range(len(xi))]) for x, axis in zip(xi, axes, strict=True)]
-    if not sparse:
-        parts = np.broadcast_arrays(*parts)
-    return tuple([np.copy(x) for x in parts]) if copy else tuple(parts)
+def _meshgrid_transpose(g: Any, xi_shape: Any, indexing: Any) -> list[Any]:
+    n = len(xi_shape)
+    own = [1, 0, *range(2, n)] if indexing == "xy" and n > 1 else range(n)
+    others = [tuple([a for a in range(n) if a != axis]) for axis in own]
+    return [np.add.reduce(h, axis=axes).reshape(s) for h, axes, s in zip(g, others, xi_shape, strict=True)]
 
+
+linear(np.meshgrid, xi_=_meshgrid_transpose)
 
 # ---------------------------------------------------------------- diagonals and triangles
 
@@ -242,7 +243,7 @@ def _onto_diagonal(g: Any, shape: Shape, offset: int, axis1: int, axis2: int) ->
     return placed if not batch and axis1 < axis2 else np.moveaxis(placed, (-2, -1), (axis1, axis2))
 
 
-def _trace_back(g: Any, a_shape: Any, a_dtype: Any, offset: Any, axis1: Any, axis2: Any) -> Any:
+def _trace_transpose(g: Any, a_shape: Any, a_dtype: Any, offset: Any, axis1: Any, axis2: Any) -> Any:
     n = max(0, min(a_shape[axis1] + min(offset, 0), a_shape[axis2] - max(offset, 0)))
     return fit(_onto_diagonal(expand(g[..., None], (*g.shape, n)), a_shape, offset, axis1, axis2), a_shape, a_dtype)
 
@@ -250,7 +251,7 @@ def _trace_back(g: Any, a_shape: Any, a_dtype: Any, offset: Any, axis1: Any, axi
 linear(np.diag, v=lambda g, v_shape, k: g.diagonal(k) if len(v_shape) == 1 else _onto_diagonal(g, v_shape, k, 0, 1))
 linear(np.diagflat, v=lambda g, v_shape, k: g.diagonal(k).reshape(v_shape))
 linear(np.diagonal, a=lambda g, a_shape, offset, axis1, axis2: _onto_diagonal(g, a_shape, offset, axis1, axis2))
-linear(np.trace, a=_trace_back)
+linear(np.trace, a=_trace_transpose)
 linear(np.tril, m=lambda g, m_shape, k: unbroadcast(np.tril(g, k), m_shape))
 linear(np.triu, m=lambda g, m_shape, k: unbroadcast(np.triu(g, k), m_shape))
 
@@ -258,9 +259,9 @@ linear(np.triu, m=lambda g, m_shape, k: unbroadcast(np.triu(g, k), m_shape))
 # Where the entries went is found by applying the function to the numbers of the entries.
 
 
-def _delete_back(g: Any, arr_shape: Any, obj: Any, axis: Any) -> Any:
+def _delete_transpose(g: Any, arr_shape: Any, obj: Any, axis: Any) -> Any:
     if axis is None:
-        return _delete_back(g, (math.prod(arr_shape),), obj, 0).reshape(arr_shape)
+        return _delete_transpose(g, (math.prod(arr_shape),), obj, 0).reshape(arr_shape)
     axis = normalize_axis_index(axis, len(arr_shape))
     kept = np.zeros(arr_shape[axis], bool)
     kept[np.delete(np.arange(arr_shape[axis]), obj)] = True
@@ -268,7 +269,7 @@ def _delete_back(g: Any, arr_shape: Any, obj: Any, axis: Any) -> Any:
 
 
 def _insertion(g: Any, arr_shape: Any, obj: Any, axis: Any) -> tuple[Any, Any, int]:
-    """The parts of ``g`` that come from the array and from the values, and the axis."""
+    """Return the parts of ``g`` that come from the array and from the values, and the axis."""
     axis = 0 if axis is None else normalize_axis_index(axis, len(arr_shape))
     n = arr_shape[axis]
     numbers = np.insert(np.full(n, -1), obj, np.arange(g.shape[axis] - n))
@@ -289,13 +290,14 @@ def _insert_values(g: Any, arr_shape: Any, values_shape: Any, obj: Any, axis: An
     return unbroadcast(part, values_shape)
 
 
-linear(np.delete, arr=_delete_back)
+linear(np.delete, arr=_delete_transpose)
 linear(np.insert, arr=_insert_arr, values=_insert_values)
 
 
 def _pad_widths(pad_width: Any, ndim: int) -> list[tuple[int, int]]:
     if isinstance(pad_width, dict):
-        pad_width = [np.broadcast_to(pad_width.get(k, pad_width.get(k - ndim, 0)), (2,)) for k in range(ndim)]
+        given = {axis % ndim: width for axis, width in pad_width.items()}
+        pad_width = [np.broadcast_to(given.get(axis, 0), 2) for axis in range(ndim)]
     return [(int(before), int(after)) for before, after in np.broadcast_to(pad_width, (ndim, 2))]
 
 
@@ -319,7 +321,7 @@ def _pad_constants(g: Any, array_shape: Any, pad_width: Any, constant_values_sha
 
 linear(
     np.pad,
-    signature="array, pad_width, mode='constant', *, constant_values=0, end_values=0, reflect_type='even', stat_length=None",
+    signature="array, pad_width, mode='constant', *, constant_values=0, reflect_type='even', **options",
     array=_pad_array,
     constant_values=_pad_constants,
 )
@@ -347,7 +349,7 @@ def _extent(x: Any, axis: int) -> int:
     return 0 if x is None else shape[axis] if shape else 1
 
 
-def _diff_back(g: Any, n: int, axis: int, start: int, length: int) -> Any:
+def _diff_transpose(g: Any, n: int, axis: int, start: int, length: int) -> Any:
     """Return the cotangent of one of the arrays that are joined and then differenced."""
     axis = normalize_axis_index(axis, len(g.shape))
     for _ in range(n):
@@ -358,9 +360,9 @@ def _diff_back(g: Any, n: int, axis: int, start: int, length: int) -> Any:
 
 linear(
     np.diff,
-    a=lambda g, a_shape, n, axis, prepend: _diff_back(g, n, axis, _extent(prepend, axis), a_shape[axis]),
-    prepend=lambda g, n, axis, prepend: _diff_back(g, n, axis, 0, _extent(prepend, axis)),
-    append=lambda g, a_shape, n, axis, prepend, append: _diff_back(
+    a=lambda g, a_shape, n, axis, prepend: _diff_transpose(g, n, axis, _extent(prepend, axis), a_shape[axis]),
+    prepend=lambda g, n, axis, prepend: _diff_transpose(g, n, axis, 0, _extent(prepend, axis)),
+    append=lambda g, a_shape, n, axis, prepend, append: _diff_transpose(
         g, n, axis, _extent(prepend, axis) + a_shape[axis], _extent(append, axis)
     ),
 )

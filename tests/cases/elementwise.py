@@ -58,4 +58,6 @@ CASES += [
     Case(np.copysign, np.copysign, (x, normal(3, seed=1))),
     Case(np.heaviside, lambda v: np.heaviside(np.array([0.0, 1.0, -1.0]), v), (normal(3),)),
     Case(np.nextafter, lambda v: np.nextafter(v, 9.0), (x,), tolerance=1e-5),
+    Case(np.heaviside, np.heaviside, (np.array([0.5, -1.0, 2.0]), normal(3))),
+    Case(np.nextafter, np.nextafter, (x, normal(3)), label="both", tolerance=1e-5),
 ]

@@ -1,5 +1,7 @@
 """All cases, gathered from the families."""
 
-from tests.cases import arithmetic, elementwise, reductions
+from tests.cases import arithmetic, elementwise, indexing, products, reductions, shaping
 
-CASES = [case for family in (arithmetic, elementwise, reductions) for case in family.CASES]
+CASES = [
+    case for family in (arithmetic, elementwise, reductions, shaping, indexing, products) for case in family.CASES
+]

@@ -47,8 +47,8 @@ def test_a_rule_scaled_by_a_thousandth_is_noticed(
 ) -> None:
     original = Recipe.__init__
 
-    def broken(self: Recipe, of: Primitive, traced: tuple[str, ...]) -> None:
-        original(self, of, traced)
+    def broken(self: Recipe, of: Primitive, traced: tuple[str, ...], rules: Any) -> None:
+        original(self, of, traced, rules)
         if of.name == prim.name and parameter in traced:
             k = traced.index(parameter)
             self.steps[k] = mutate(self.steps[k])

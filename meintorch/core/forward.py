@@ -1,0 +1,147 @@
+"""Forward mode: each traced value carries its tangent, which the rows' own rules push through an operation.
+
+Nothing is registered for it that reverse mode does not have. An elementwise operation multiplies the tangents with its
+partial derivatives; a linear one is applied to the tangents; a multilinear one to one tangent after the other; and for
+all else the reverse rule, which is linear in the cotangent, is transposed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from meintorch.core.graph import ReverseTrace, walk
+from meintorch.core.primitive import CONSTANT, ELEMENTWISE, LINEAR, MULTILINEAR, STRUCTURAL, Primitive
+from meintorch.core.shapes import dtype_of, expand, fit, shape_of
+from meintorch.core.trace import Call, Trace, Traced, is_many, rebuild
+
+
+class ForwardTrace(Trace):
+    """A trace that carries tangents: ``note`` is the tangent, of the value's shape and dtype."""
+
+    __slots__ = ()
+
+    tensor: type[Traced]  # the class of the values it makes; set by meintorch.tensor
+
+    def wrap(self, value: Any, tangent: Any) -> Traced:
+        """Make a value with a tangent."""
+        t = self.tensor()
+        t.value = value
+        t._trace = self
+        t.note = tangent
+        return t
+
+    def process(self, prim: Primitive, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a primitive and push the tangents of its arguments through it."""
+        self.check_alive()
+        if prim.kind is STRUCTURAL or prim.kind is CONSTANT:
+            return prim.fun(*self.lower(args), **{k: self.lower(v) for k, v in kwargs.items()})
+        call = Call(self, prim, args, kwargs)
+        ans = prim.fun(*call.args, **call.kwargs)
+        tangent = push(call, ans)
+        if not is_many(ans):
+            return self.wrap(ans, fitted(tangent, ans))
+        parts = [
+            self.wrap(x, fitted(t, x)) if dtype_of(x).kind in "fc" else x for x, t in zip(ans, tangent, strict=True)
+        ]
+        return rebuild(ans, parts)
+
+
+def fitted(tangent: Any, ans: Any) -> Any:
+    """Give a tangent the shape and dtype of the value it belongs to."""
+    shape, dtype = shape_of(ans), dtype_of(ans)
+    if tangent.dtype != dtype:
+        if tangent.dtype.kind == "c" and dtype.kind != "c":
+            tangent = np.real(tangent)
+        if tangent.dtype != dtype:
+            tangent = tangent.astype(dtype)
+    return tangent if tangent.shape == shape else expand(tangent, shape)
+
+
+def push(call: Call, ans: Any) -> Any:
+    """Return the tangent of a call's output; a list of them for several outputs."""
+    prim = call.prim
+    if prim.kind is LINEAR:
+        args, kwargs = linear_part(call)
+        return prim.fun(*args, **kwargs)
+    if prim.kind is MULTILINEAR:
+        terms = []
+        for parameter, found in call.traced.items():
+            for element, t in found if found.__class__ is list else [(-1, found)]:
+                args, kwargs = call.with_argument(parameter, element, t.note)
+                terms.append(prim.fun(*args, **kwargs))
+        return added(terms)
+    names = tuple(call.traced)
+    forward = prim.kind is not ELEMENTWISE and all([name in prim.jvps for name in names])
+    recipe = prim.recipe(names, forward)
+    residuals = recipe.keep(ans, *call.args, **call.kwargs)
+    if prim.kind is not ELEMENTWISE and not forward:
+        return transposed(call, recipe.steps, residuals, ans)
+    terms = []
+    for step, t in zip(recipe.steps, call.traced.values(), strict=True):
+        picked = [residuals[k] for k in step.picks]
+        terms.append(step.rule(*picked) * t.note if step.partial else step.rule(t.note, *picked))
+    return added(terms)
+
+
+def added(terms: list[Any]) -> Any:
+    """Add up what each traced argument contributes."""
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total
+
+
+def linear_part(call: Call) -> tuple[list[Any], dict[str, Any]]:
+    """Return a linear call's arguments with every array replaced by its tangent, or by zeros if it has none."""
+    prim = call.prim
+    args, kwargs = list(call.args), dict(call.kwargs)
+    for parameter in (*prim.rules, *prim.offsets):
+        position = prim.parameters.index(parameter)
+        place: Any = position if position < len(args) else parameter
+        here: Any = args if position < len(args) else kwargs
+        if place is parameter and parameter not in kwargs:
+            continue
+        found = call.traced.get(parameter)
+        if found.__class__ is list:
+            tangents = dict(found)
+            zeros = [tangents[i].note if i in tangents else zero_of(x) for i, x in enumerate(here[place])]
+            here[place] = here[place].__class__(zeros)
+        else:
+            here[place] = zero_of(here[place]) if found is None else found.note
+    return args, kwargs
+
+
+def zero_of(x: Any) -> Any:
+    """Return zeros like an argument; for a Python number one that does not widen other dtypes."""
+    return x if x is None else 0 if isinstance(x, (bool, int, float, complex)) else np.zeros_like(x)
+
+
+def transposed(call: Call, steps: Any, residuals: Any, ans: Any) -> Any:
+    """Push tangents forward by transposing the reverse rule, which is linear in the cotangent ``g``.
+
+    The rule is run on a traced ``g``; walking back through that small graph from the tangents gives the transpose.
+    """
+    many = is_many(ans)
+    outputs = list(ans) if many else [ans]
+    trace = ReverseTrace()
+    gs = [trace.leaf(np.zeros(shape_of(x), dtype_of(x))) for x in outputs]
+    roots, seeds = [], []
+    for step, found in zip(steps, call.traced.values(), strict=True):
+        args: list[Any] = [residuals[k] for k in step.picks]
+        fits = [residuals[k] for k in step.fit]
+        if step.wanted:
+            args.append([i for i, _ in found])
+        h = step.rule(gs if many else gs[0], *args)
+        for i, t in found if step.sequence else [(-1, found)]:
+            part = h[i] if step.sequence else h
+            if fits:
+                part = fit(part, *([f[i] for f in fits] if step.sequence else fits))
+            if isinstance(part, Traced) and part._trace is trace:
+                roots.append(part.note)
+                seeds.append(t.note)
+    trace.end()
+    cts, _ = walk(roots, seeds, len(gs))
+    tangents = [np.zeros_like(x) if ct is None else ct for ct, x in zip(cts, outputs, strict=True)]
+    return tangents if many else tangents[0]
