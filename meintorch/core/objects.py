@@ -63,8 +63,8 @@ class ObjectTrace(ReverseTrace):
         t = kind.__new__(kind)
         t.value = np.asarray(value, dtype=np.float64)
         t._trace = self
-        prim = node[4].prim if len(node) > 5 else node[2][4].prim
-        t.note = Note(node, tuple(dict.fromkeys(parents)), prim.symbol, True)
+        recipe = node[2][4] if node[1] is pull_pick else node[4]
+        t.note = Note(node, tuple(dict.fromkeys(parents)), recipe.prim.symbol, True)
         return t
 
     def open(self, t: Traced) -> Any:

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
+import numpy as np
+
 from meintorch.core.primitive import COMPOSITE, CONSTANT, STRUCTURAL, Primitive, name_of, registry
 from meintorch.errors import EscapedTensorError, InPlaceError, NoRuleError, source_line
 
@@ -101,6 +103,8 @@ class Call:
                 return x.__class__([self._open(e, place, parameter, i) for i, e in enumerate(x)])
             if top_trace(x) is self.trace:
                 raise no_derivative(self.prim, parameter)
+            if parameter in self.prim.rules and parameter not in self.prim.sequences:
+                return np.asarray(x)  # rules take arrays; and a list may be changed before the backward pass
             return x
         if not isinstance(x, Traced) or x._trace is not self.trace:
             return x

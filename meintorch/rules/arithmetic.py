@@ -146,7 +146,7 @@ def _angle_vjp(g: Any, z: Any, deg: Any) -> Any:
     if z_is_real(z):
         return g * 0
     size = np.real(z) ** 2 + np.imag(z) ** 2
-    return -1j * g * scale * np.conjugate(z) / np.where(size == 0, 1, size)
+    return g * (-1j * scale) * np.conjugate(z) / np.where(size == 0, 1, size)
 
 
 def z_is_real(z: Any) -> bool:
@@ -159,7 +159,8 @@ def _real_vjp(g: Any, val_dtype: Any) -> Any:
 
 
 def _imag_vjp(g: Any, val_dtype: Any) -> Any:
-    return (-1j * g).astype(val_dtype) if val_dtype.kind == "c" else g * 0
+    # g on the left: a Python complex times an np.float64 is a Python complex, without a dtype
+    return (g * -1j).astype(val_dtype) if val_dtype.kind == "c" else g * 0
 
 
 linear(np.conjugate, x=lambda g: np.conjugate(g))

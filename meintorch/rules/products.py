@@ -257,11 +257,10 @@ def _subscripts(operands: Sequence[Any]) -> tuple[Sequence[Any], list[str], str]
     if isinstance(operands[0], str):
         arrays, text = operands[1:], operands[0].replace(" ", "")
     else:
-        arrays = operands[: len(operands) // 2 * 2 : 2]
-        spelt = ["".join(["..." if k is Ellipsis else _LETTERS[k] for k in sub]) for sub in operands[1::2]]
-        text = ",".join(spelt)
-        if len(operands) % 2:
-            text += "->" + "".join(["..." if k is Ellipsis else _LETTERS[k] for k in operands[-1]])
+        pairs, odd = divmod(len(operands), 2)
+        arrays, labels = operands[: 2 * pairs : 2], [*operands[1::2], *operands[2 * pairs :]]
+        spelt = ["".join(["..." if k is Ellipsis else _LETTERS[k] for k in sub]) for sub in labels]
+        text = ",".join(spelt[:pairs]) + ("->" + spelt[-1] if odd else "")
     inputs, arrow, out = text.partition("->")
     subs = inputs.split(",")
     hidden = [len(shape_of(x)) - len(s) + 3 if "..." in s else 0 for x, s in zip(arrays, subs, strict=True)]
@@ -369,7 +368,7 @@ composite(np.linalg.diagonal)(lambda x, /, **options: np.diagonal(x, axis1=-2, a
 @composite(np.linalg.outer)
 def _linalg_outer(x1: Any, x2: Any, /) -> Any:
     if np.ndim(x1) != 1 or np.ndim(x2) != 1:
-        raise ValueError(f"np.linalg.outer takes one-dimensional arrays, not {np.ndim(x1)} and {np.ndim(x2)} dimensions")
+        raise ValueError(f"np.linalg.outer takes one-dimensional arrays, not {np.ndim(x1)}- and {np.ndim(x2)}-d")
     return np.outer(x1, x2)
 
 

@@ -234,7 +234,6 @@ def test_pullback_is_linear_and_may_be_called_again() -> None:
     out, pullback = vjp(lambda x: np.exp(x) * x, x)
     for seed in ([1.0, 0.0], [0.0, 1.0], [2.0, -3.0]):
         close(pullback(np.array(seed))[0], np.array(seed) * np.exp(x) * (1 + x))
-    close(pullback([1, 1])[0], np.exp(x) * (1 + x))
     assert "pullback" in repr(pullback)
 
 
