@@ -56,8 +56,9 @@ def loss(weights: Weights, images: Floats, labels: Digits) -> np.floating[Any]:
     """Return the mean of ``-log(probability given to the right digit)``."""
     z = scores(weights, images)
     z = z - np.max(z, axis=1, keepdims=True)  # the same probabilities, and exp cannot overflow
-    log_total = np.log(np.sum(np.exp(z), axis=1))
-    return np.mean(log_total - z[np.arange(len(labels)), labels])
+    log_totals = np.log(np.sum(np.exp(z), axis=1))
+    misses: Floats = log_totals - z[np.arange(len(labels)), labels]
+    return np.mean(misses)
 
 
 def accuracy(weights: Weights, images: Floats, labels: Digits) -> float:

@@ -37,6 +37,10 @@ class InPlaceError(MeintorchError, TypeError):
     """A traced array was written to in a way that cannot be followed."""
 
 
+class BatchError(MeintorchError, TypeError):
+    """A program asked a batch of examples for a single answer, or the batch axes do not fit."""
+
+
 class RowError(MeintorchError, ValueError):
     """A rule was registered that does not fit its function."""
 

@@ -6,6 +6,7 @@ belong to a transform. Both hand every operation to `meintorch.core.trace.bind`,
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
@@ -14,13 +15,14 @@ import numpy as np
 
 from meintorch._typing import Array, Shape
 from meintorch.core import specialise
+from meintorch.core.batching import BatchTrace
 from meintorch.core.forward import ForwardTrace
 from meintorch.core.graph import ReverseTrace
 from meintorch.core.objects import OBJECTS, Cotangents, Note
 from meintorch.core.primitive import registry
-from meintorch.core.shapes import astype, unbroadcast
+from meintorch.core.shapes import astype, discretize, unbroadcast
 from meintorch.core.trace import Traced, bind, here, primitive_of
-from meintorch.errors import InPlaceError, InputError, LostDerivativeError
+from meintorch.errors import BatchError, InPlaceError, InputError, LostDerivativeError
 
 __all__ = ["Tensor", "as_tensor", "unbroadcast"]
 
@@ -255,6 +257,10 @@ class Tensor(Traced):
     __gt__, __ge__ = _comparison(operator.gt), _comparison(operator.ge)
     __eq__, __ne__ = _comparison(operator.eq), _comparison(operator.ne)
     __hash__ = object.__hash__
+    __and__, __rand__, __iand__ = _binary(operator.and_, "&")  # of booleans, which have no derivative
+    __or__, __ror__, __ior__ = _binary(operator.or_, "|")
+    __xor__, __rxor__, __ixor__ = _binary(operator.xor, "^")
+    __invert__ = _unary(operator.invert)
 
     def __getitem__(self, index: Any) -> Any:
         return bind(registry[operator.getitem], (self, index), {})
@@ -314,10 +320,9 @@ class Tensor(Traced):
         return np.transpose(self, (axes[0] if len(axes) == 1 else axes) if axes else None)
 
     def astype(self, dtype: Any, **options: Any) -> Any:
-        """Return the array in another dtype; integer and bool dtypes give plain arrays, which have no derivative."""
-        if np.dtype(dtype).kind not in "fc":
-            return bind(registry[np.trunc], (self,), {}).astype(dtype, **options)
-        return bind(registry[astype], (self, dtype), options)
+        """Return the array in another dtype; an integer or bool one has no derivative."""
+        fun = astype if np.dtype(dtype).kind in "fc" else discretize
+        return bind(registry[fun], (self, dtype), options)
 
     def flatten(self, order: Any = "C") -> Any:
         """Return a copy with one axis."""
@@ -330,6 +335,10 @@ class Tensor(Traced):
     def view(self) -> Any:
         """Return the array again; a view with another dtype is refused."""
         return np.reshape(self, self.shape)
+
+    def compress(self, condition: Any, axis: Any = None) -> Any:
+        """Return the slices where a condition holds; see `numpy.compress`."""
+        return np.compress(condition, self, axis=axis)
 
     def conj(self) -> Any:
         """Return the complex conjugate."""
@@ -458,6 +467,53 @@ class DualTensor(Tensor):
     __init__ = object.__init__
 
 
+class BatchTensor(Tensor):
+    """A Tensor of a batching transform: its shape is that of one example."""
+
+    __slots__ = ()
+    __init__ = object.__init__
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of one example."""
+        shape: Shape = self.value.shape[1:]
+        return shape
+
+    @property
+    def size(self) -> int:
+        """The number of entries of one example."""
+        return math.prod(self.shape)
+
+    def __bool__(self) -> bool:
+        raise batched("deciding on it (if, while, and, or, bool())", "Choose with np.where, np.select or np.maximum")
+
+    def __int__(self) -> int:
+        raise batched("int() of it", "Keep it an array")
+
+    def __round__(self, ndigits: int | None = None) -> Any:
+        return np.round(self, ndigits or 0)
+
+    def __floor__(self) -> int:
+        raise batched("math.floor() of it", "Use np.floor")
+
+    def __ceil__(self) -> int:
+        raise batched("math.ceil() of it", "Use np.ceil")
+
+    def __trunc__(self) -> int:
+        raise batched("math.trunc() of it", "Use np.trunc")
+
+    def __contains__(self, x: Any) -> bool:
+        raise batched("`in`", "Use np.any(x == ...)")
+
+
+def batched(what: str, instead: str) -> BatchError:
+    """Make the error for asking a batch for one answer."""
+    return BatchError(
+        f"{here()}: a value inside vmap stands for many examples at once, so {what} has no single answer. {instead}, or "
+        f"loop over the examples instead of vmap."
+    )
+
+
 class Calls(dict[Any, Any]):
     """Generated functions by ufunc, made when first met; None for a ufunc that has none."""
 
@@ -489,6 +545,7 @@ OPERATORS: dict[str, tuple[Method, str]] = {
 
 ReverseTrace.tensor = GraphTensor
 ForwardTrace.tensor = DualTensor
+BatchTrace.tensor = BatchTensor
 
 
 def reverse_trace() -> ReverseTrace:

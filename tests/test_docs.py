@@ -7,13 +7,19 @@ knows, so that no block can be left out by a misspelt name.
 from __future__ import annotations
 
 import contextlib
+import doctest
+import importlib
 import io
 import re
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+import meintorch
+from meintorch import errors, func
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -121,3 +127,36 @@ def test_every_page_is_in_the_navigation():
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
     listed = set(re.findall(r"[\w/-]+\.md", navigation))
     assert listed == {page.relative_to(ROOT / "docs").as_posix() for page in SITE_PAGES}
+
+
+def test_the_reference_lists_every_transform():
+    page = (ROOT / "docs" / "reference" / "func.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^::: meintorch\.func\.(\w+)$", page, re.MULTILINE)
+    assert sorted(listed) == sorted(func.__all__)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "meintorch").rglob("*.py")), ids=name_of)
+def test_examples_in_docstrings_are_real(path):
+    module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    names = {"np": np, **vars(func), **vars(meintorch)}
+    failed, _ = doctest.testmod(importlib.import_module(module), extraglobs=names)
+    assert failed == 0
+
+
+def test_the_limits_are_those_that_the_pages_name():
+    """When one of these falls: README, docs/index.md, docs/getting-started.md and the conventions have to say so."""
+
+    def assign(t):
+        t[0] = 1.0
+        return np.sum(t)
+
+    def add_in_place(t):
+        t += 1.0
+        return np.sum(t)
+
+    for writes in (assign, add_in_place):
+        with pytest.raises(errors.InPlaceError, match="Build the new array|Write t = t"):
+            func.grad(writes)(np.ones(3))
+    with np.errstate(divide="ignore"):
+        assert np.isnan(func.grad(lambda x: np.where(x > 0, np.log(x), 0.0))(0.0))
+    assert not hasattr(func, "compile")

@@ -148,9 +148,9 @@ def test_values_are_freed_as_soon_as_the_program_drops_them() -> None:
 
 
 def test_a_graph_is_freed_with_its_pullback() -> None:
-    kept = np.full(1000, 2.0)
+    kept = np.full(5000, 2.0)  # small ones are kept by value
     alive = weakref.ref(kept)
-    out, pullback = vjp(lambda x, c=kept: np.sum(x * c), np.ones(1000))
+    out, pullback = vjp(lambda x, c=kept: np.sum(x * c), np.ones(5000))
     del kept
     gc.disable()
     try:
@@ -288,3 +288,42 @@ def test_a_loop_over_rows_keeps_one_buffer() -> None:
         tracemalloc.stop()
     np.testing.assert_array_equal(g, 2 * X)
     assert peak < 5 * X.nbytes
+
+
+# ---------------------------------------------------------------- P2: arrays that are written to after they were used
+
+
+def test_small_arrays_that_are_overwritten_after_use_are_kept_by_value() -> None:
+    def work_buffer(x: Any) -> Any:
+        w, total = np.zeros(3), 0.0
+        for k in range(3):
+            w[:] = k + 1.0
+            total = total + np.sum(w * x) + np.sum(x * w) + np.sum(np.multiply(w, x)) + w @ x
+        return total
+
+    np.testing.assert_array_equal(grad(work_buffer)(np.ones(3)), [24.0] * 3)
+
+    def moving_index(x: Any) -> Any:
+        i, total = np.array([0, 1]), 0.0
+        for _ in range(3):
+            total = total + np.sum(x[i] ** 2)
+            i += 1
+        return total
+
+    np.testing.assert_array_equal(grad(moving_index)(np.ones(5)), [2.0, 4.0, 4.0, 2.0, 0.0])
+
+    def growing_mask(x: Any) -> Any:
+        mask, total = np.zeros(3, bool), 0.0
+        for k in range(3):
+            mask[k] = True
+            total = total + np.sum(np.where(mask, x, 0.0)) + np.sum(x[mask])
+        return total
+
+    np.testing.assert_array_equal(grad(growing_mask)(np.ones(3)), [6.0, 4.0, 2.0])
+
+
+def test_a_pullback_keeps_the_inputs_by_value() -> None:
+    x = np.array([1.0, 2.0])
+    _, pullback = vjp(lambda x: x * x, x)
+    x += 5.0
+    np.testing.assert_array_equal(pullback(np.ones(2))[0], [2.0, 4.0])

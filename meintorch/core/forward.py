@@ -38,7 +38,7 @@ class ForwardTrace(Trace):
         if prim.kind is STRUCTURAL or prim.kind is CONSTANT:
             return prim.fun(*self.lower(args), **{k: self.lower(v) for k, v in kwargs.items()})
         call = Call(self, prim, args, kwargs)
-        ans = prim.fun(*call.args, **call.kwargs)
+        ans = call.run()
         tangent = push(call, ans)
         if not is_many(ans):
             return self.wrap(ans, fitted(tangent, ans))
@@ -99,18 +99,25 @@ def linear_part(call: Call) -> tuple[list[Any], dict[str, Any]]:
     args, kwargs = list(call.args), dict(call.kwargs)
     for parameter in (*prim.rules, *prim.offsets):
         position = prim.parameters.index(parameter)
-        place: Any = position if position < len(args) else parameter
+        found = call.traced.get(parameter)
+        if position == prim.variadic:  # all further positional arguments are its elements
+            args[position:] = tangents_or_zeros(args[position:], found)
+            continue
         here: Any = args if position < len(args) else kwargs
+        place: Any = position if position < len(args) else parameter
         if place is parameter and parameter not in kwargs:
             continue
-        found = call.traced.get(parameter)
         if found.__class__ is list:
-            tangents = dict(found)
-            zeros = [tangents[i].note if i in tangents else zero_of(x) for i, x in enumerate(here[place])]
-            here[place] = here[place].__class__(zeros)
+            here[place] = here[place].__class__(tangents_or_zeros(here[place], found))
         else:
             here[place] = zero_of(here[place]) if found is None else found.note
     return args, kwargs
+
+
+def tangents_or_zeros(xs: Any, found: Any) -> list[Any]:
+    """Return for each array of a sequence its tangent, or zeros where it has none."""
+    traced = dict(found or ())
+    return [traced[i].note if i in traced else zero_of(x) for i, x in enumerate(xs)]
 
 
 def zero_of(x: Any) -> Any:

@@ -21,7 +21,7 @@ import numpy as np
 
 from meintorch.core.primitive import CONSTANT, STRUCTURAL, Primitive, Step
 from meintorch.core.shapes import dtype_of, fit, shape_of
-from meintorch.core.trace import Call, Trace, Traced, caller, is_many, rebuild
+from meintorch.core.trace import Call, Trace, Traced, caller, is_many, rebuild, top_trace
 from meintorch.errors import source_line
 
 Node: TypeAlias = tuple[Any, ...]
@@ -68,10 +68,10 @@ class ReverseTrace(Trace):
             self.check_alive()
             return prim.fun(*self.lower(args), **{k: self.lower(v) for k, v in kwargs.items()})
         call = Call(self, prim, args, kwargs)
-        ans = prim.fun(*call.args, **call.kwargs)
+        ans = call.run()
         recipe = prim.recipe(tuple(call.traced))
         parents = tuple([self.nodes_of(found) for found in call.traced.values()])
-        residuals = recipe.keep(ans, *call.args, **call.kwargs)
+        residuals = recipe.keep(ans, *call.kept(), **call.kwargs)
         where = caller()
         if is_many(ans):
             outputs = tuple([(shape_of(x), dtype_of(x)) for x in ans])
@@ -142,7 +142,11 @@ def pull(node: Node, g: Any, cts: Slots, nodes: Slots, owned: Slots) -> None:
     """Pull a cotangent back through any primitive, by its rules."""
     parents, residuals, recipe = node[2:5]
     for step, parent in zip(recipe.steps, parents, strict=True):
-        if step.into is not None and (g.__class__ is ndarray or g.__class__ is float64):
+        if (
+            step.into is not None
+            and (g.__class__ is ndarray or g.__class__ is float64)
+            and top_trace([residuals[k] for k in step.into_picks]) is None
+        ):
             add_into(step, residuals, parent, g, cts, nodes, owned)
             continue
         args = [residuals[k] for k in step.picks]

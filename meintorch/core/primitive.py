@@ -41,11 +41,12 @@ class Primitive:
     jvps : forward rules for some of the parameters, ``(t, ...)`` with the tangent first; without one the reverse rule is
         transposed
     offsets : parameters that add something to what is otherwise linear, such as ``initial`` of a sum
+    batch : how to run it on a batch of examples, see `meintorch.core.batching`
     definition : for a composite, the function that says it in terms of others
     """
 
     __slots__ = (
-        *("_recipes", "_signature", "definition", "fun", "into", "jvps", "kind", "name", "offsets", "parameters"),
+        *("_recipes", "_signature", "batch", "definition", "fun", "into", "jvps", "kind", "name", "offsets", "parameters"),
         *("refused", "rules", "sequences", "symbol", "variadic"),
     )
 
@@ -64,22 +65,25 @@ class Primitive:
         into: dict[str, Rule] | None = None,
         jvps: dict[str, Rule] | None = None,
         offsets: Iterable[str] = (),
+        batch: Rule | None = None,
     ) -> None:
         self.fun = fun
         self.definition = definition
         self.into = into or {}
         self.jvps = jvps or {}
         self.offsets = tuple(offsets)
+        self.batch = batch
         self.kind = kind
         self.rules = rules
         self.name = name or name_of(fun)
         self.symbol = symbol or self.name.rpartition(".")[2]
         self.sequences = frozenset(sequences)
         self.refused = frozenset(refused) | {"out"}
-        self._signature = signature_of(fun, signature) if rules else None
-        listed = list(self._signature.parameters.values()) if self._signature else []
-        self.parameters = tuple([p.name for p in listed])
-        self.variadic = next((k for k, p in enumerate(listed) if p.kind is p.VAR_POSITIONAL), None)
+        self._signature: inspect.Signature | str | None = signature
+        self.parameters: tuple[str, ...] = ()
+        self.variadic: int | None = None
+        if rules:
+            self._learn_parameters()
         self._recipes: dict[tuple[Any, ...], Recipe] = {}
         for parameter, rule in rules.items():
             if parameter not in self.parameters:
@@ -111,8 +115,17 @@ class Primitive:
 
     @property
     def signature(self) -> inspect.Signature:
-        assert self._signature is not None
-        return self._signature
+        """The callable's signature."""
+        found = self._signature
+        return found if isinstance(found, inspect.Signature) else self._learn_parameters()
+
+    def _learn_parameters(self) -> inspect.Signature:
+        text = self._signature
+        signature = self._signature = text if isinstance(text, inspect.Signature) else signature_of(self.fun, text)
+        listed = list(signature.parameters.values())
+        self.parameters = tuple([p.name for p in listed])
+        self.variadic = next((k for k, p in enumerate(listed) if p.kind is p.VAR_POSITIONAL), None)
+        return signature
 
     def recipe(self, traced: tuple[str, ...], forward: bool = False) -> Recipe:
         """Return what the parameters named ``traced`` need: for the backward pass, or for their forward rules."""
@@ -298,6 +311,7 @@ def linear(
     signature: str | None = None,
     into: dict[str, Rule] | None = None,
     offsets: Iterable[str] = (),
+    batch: Rule | None = None,
     **transposes: Rule,
 ) -> Primitive:
     """Register a function that is linear in the named arrays taken together, by the transpose for each of them.
@@ -306,15 +320,20 @@ def linear(
     with a trailing underscore; its transpose returns a sequence. ``into`` and ``offsets`` are explained at
     `Primitive`.
     """
-    return register(Primitive(fun, LINEAR, **split_sequences(transposes), signature=signature, into=into, offsets=offsets))
+    return register(Primitive(fun, LINEAR, **split_sequences(transposes), signature=signature, into=into, offsets=offsets, batch=batch))
 
 
 def multilinear(
-    fun: Callable[..., Any], *, signature: str | None = None, refused: Iterable[str] = (), **transposes: Rule
+    fun: Callable[..., Any],
+    *,
+    signature: str | None = None,
+    refused: Iterable[str] = (),
+    batch: Rule | None = None,
+    **transposes: Rule,
 ) -> Primitive:
     """Register a function that is linear in each of the named arrays by itself, such as a product."""
     rules = split_sequences(transposes)
-    return register(Primitive(fun, MULTILINEAR, **rules, signature=signature, refused=refused))
+    return register(Primitive(fun, MULTILINEAR, **rules, signature=signature, refused=refused, batch=batch))
 
 
 def general(
@@ -323,17 +342,20 @@ def general(
     signature: str | None = None,
     refused: Iterable[str] = (),
     jvp: dict[str, Rule] | None = None,
+    batch: Rule | None = None,
     **vjps: Rule,
 ) -> Primitive:
     """Register a function by its vector-Jacobian products, one for each named array; ``jvp``: see `Primitive`."""
-    return register(Primitive(fun, GENERAL, **split_sequences(vjps), signature=signature, refused=refused, jvps=jvp))
+    return register(Primitive(fun, GENERAL, **split_sequences(vjps), signature=signature, refused=refused, jvps=jvp, batch=batch))
 
 
 def spelling(fun: Callable[..., Any], of: Callable[..., Any], symbol: str) -> None:
     """Register another spelling of a function that has a row, such as ``operator.mul`` for ``np.multiply``."""
     prim = registry[of]
     signature = ", ".join(prim.parameters[: len(prim.rules)]) or None
-    register(Primitive(fun, prim.kind, prim.rules, name=prim.name, symbol=symbol, signature=signature))
+    register(
+        Primitive(fun, prim.kind, prim.rules, name=prim.name, symbol=symbol, signature=signature, batch=prim.batch)
+    )
 
 
 def structural(*funs: Callable[..., Any]) -> None:
@@ -342,10 +364,10 @@ def structural(*funs: Callable[..., Any]) -> None:
         register(Primitive(fun, STRUCTURAL, {}))
 
 
-def constant(*funs: Callable[..., Any]) -> None:
+def constant(*funs: Callable[..., Any], batch: Rule | None = None) -> None:
     """Register functions that are piecewise constant: their derivative is zero wherever there is one."""
     for fun in funs:
-        register(Primitive(fun, CONSTANT, {}))
+        register(Primitive(fun, CONSTANT, {}, batch=batch))
 
 
 def composite(fun: Callable[..., Any]) -> Callable[[Rule], Rule]:

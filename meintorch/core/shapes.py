@@ -145,3 +145,8 @@ def fit(h: Any, shape: Shape, dtype: np.dtype[Any]) -> Any:
 def astype(x: Any, dtype: Any, **options: Any) -> Any:
     """Return ``x.astype(dtype)``: the function that stands for the method."""
     return x.astype(dtype, **options)
+
+
+def discretize(x: Any, dtype: Any, **options: Any) -> Any:
+    """Return ``x.astype(dtype)`` for a dtype without derivatives: integers, bool, strings, objects."""
+    return x.astype(dtype, **options)

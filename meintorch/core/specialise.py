@@ -19,7 +19,7 @@ import numpy as np
 from meintorch.core.graph import ReverseTrace, add_to
 from meintorch.core.primitive import ELEMENTWISE, Primitive, needs_of
 from meintorch.core.shapes import fit
-from meintorch.core.trace import Traced, bind
+from meintorch.core.trace import SNAPSHOT, bind
 
 enabled = os.environ.get("MEINTORCH_SPECIALISE", "1") != "0"
 
@@ -76,6 +76,10 @@ CASES = """
             t.note = (n, {side}_broadcast, {parents}{keep}{fits}frame.f_code, frame.f_lasti)
         return t
 """
+KEEP = """
+        if kind is ndarray and {x}.size <= SNAPSHOT:
+            {x} = {x}.copy()
+"""
 # The operand on the left is traced; that on the right may be.
 LEFT = """
 def forward(a, b):
@@ -95,7 +99,7 @@ def forward(a, b):
     if kind is ndarray or kind is float64:
         x2 = b
         ans = {call}
-{left}
+{keep_right}{left}
     return {fallback}
 """
 RIGHT = """
@@ -110,7 +114,7 @@ def forward({swapped}):
     if kind is ndarray or kind is float64:
         x1 = a
         ans = {call}
-{right}
+{keep_left}{right}
     return {fallback}
 """
 
@@ -172,7 +176,7 @@ def compile_forward(prim: Primitive, call: str, form: str, depth: int) -> Callab
     rules = {name: rule for name, rule in prim.rules.items() if rule is not None}
     namespace: dict[str, Any] = {
         "T": ReverseTrace.tensor,
-        "Traced": Traced,
+        "SNAPSHOT": SNAPSHOT,
         "add_to": add_to,
         "bind": bind,
         "fit": fit,
@@ -215,9 +219,11 @@ def compile_forward(prim: Primitive, call: str, form: str, depth: int) -> Callab
                     depth=depth, side=side, parents=parents, keep=listed(keep), same=test, fits=fits
                 )
         left = LEFT.format(
+            keep_right=KEEP.format(x="x2") if "x2" in keep_of("x1") else "",
             call=call, both=notes["both"], weak=notes["weak_left"], left=notes["left"], fallback="bind(prim, (a, b), {})"
         )
         right = RIGHT.format(
+            keep_left=KEEP.format(x="x1") if "x1" in keep_of("x2") else "",
             call=call,
             weak=notes["weak_right"],
             right=notes["right"],

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from meintorch.core.primitive import COMPOSITE, CONSTANT, STRUCTURAL, Primitive, name_of, registry
-from meintorch.errors import EscapedTensorError, InPlaceError, NoRuleError, source_line
+from meintorch.errors import EscapedTensorError, InPlaceError, LostDerivativeError, NoRuleError, source_line
 
 levels = itertools.count(1)
 
@@ -96,8 +96,19 @@ class Call:
         self.args = [self._open(x, k, *prim.parameter_at(k)) for k, x in enumerate(args)]
         self.kwargs = {name: self._open(x, name, name, -1) for name, x in kwargs.items()}
 
+    def run(self) -> Any:
+        """Call the primitive on the unwrapped arguments."""
+        try:
+            return self.prim.fun(*self.args, **self.kwargs)
+        except LostDerivativeError:  # an argument that NumPy does not look at may belong to a lower trace
+            if top_trace(self.args, self.kwargs) is None:
+                raise
+            return bind(self.prim, tuple(self.args), self.kwargs)
+
     def _open(self, x: Any, place: int | str, parameter: str, element: int) -> Any:
         """Unwrap one argument, and note whether it is traced."""
+        if isinstance(x, Traced) and element < 0 and parameter in self.prim.sequences:
+            x = list(x)  # type: ignore[call-overload]
         if x.__class__ is list or x.__class__ is tuple:
             if parameter in self.prim.sequences and element < 0:
                 return x.__class__([self._open(e, place, parameter, i) for i, e in enumerate(x)])
@@ -118,6 +129,11 @@ class Call:
         self.places.setdefault(parameter, place)
         return self.trace.open(x)
 
+
+    def kept(self) -> list[Any]:
+        """Return the positional arguments as residuals keep them: those that were not traced as they are now."""
+        traced = self.places.values()
+        return [x if k in traced else snapshot(x) for k, x in enumerate(self.args)]
 
     def with_argument(self, parameter: str, element: int, value: Any) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments with one of the traced ones replaced."""
@@ -150,6 +166,21 @@ def rebuild(like: Any, parts: list[Any]) -> Any:
     """Make a tuple, list or namedtuple like ``like`` from new parts."""
     make = getattr(like, "_make", None)
     return make(parts) if make is not None else type(like)(parts)
+
+
+SNAPSHOT = 4096  # entries; copying fewer costs less than an operation
+
+
+def snapshot(x: Any) -> Any:
+    """Return what a residual may keep of an argument that is the user's own array, which may be written to later.
+
+    Small arrays are copied, alone or in lists and tuples.
+    """
+    if x.__class__ is np.ndarray:
+        return x.copy() if x.size <= SNAPSHOT else x
+    if x.__class__ is tuple or x.__class__ is list:
+        return x.__class__([snapshot(e) for e in x])
+    return x
 
 
 def top_trace(args: tuple[Any, ...] | list[Any], kwargs: dict[str, Any] | None = None) -> Trace | None:

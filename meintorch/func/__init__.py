@@ -1,10 +1,31 @@
 """The transforms: functions of NumPy programs that return functions or derivatives in plain NumPy."""
 
+from meintorch.func.batching import vmap as vmap
 from meintorch.func.forward import jvp as jvp
 from meintorch.func.forward import linearize as linearize
+from meintorch.func.jacobians import gauss_newton_product as gauss_newton_product
+from meintorch.func.jacobians import hessian as hessian
+from meintorch.func.jacobians import hvp as hvp
+from meintorch.func.jacobians import jacfwd as jacfwd
+from meintorch.func.jacobians import jacobian as jacobian
+from meintorch.func.jacobians import jacrev as jacrev
 from meintorch.func.reverse import grad as grad
 from meintorch.func.reverse import stop_gradient as stop_gradient
 from meintorch.func.reverse import value_and_grad as value_and_grad
 from meintorch.func.reverse import vjp as vjp
 
-__all__ = ["grad", "jvp", "linearize", "stop_gradient", "value_and_grad", "vjp"]
+__all__ = [
+    "gauss_newton_product",
+    "grad",
+    "hessian",
+    "hvp",
+    "jacfwd",
+    "jacobian",
+    "jacrev",
+    "jvp",
+    "linearize",
+    "stop_gradient",
+    "value_and_grad",
+    "vjp",
+    "vmap",
+]

@@ -75,7 +75,12 @@ def differentiable(x: Any, path: Callable[[], str]) -> Any:
             return x.astype(np.float64)
     elif kind is float or kind is int:
         return np.float64(x)
-    elif isinstance(x, (Traced, np.inexact)):
+    elif isinstance(x, Traced):
+        if x.dtype.kind in "fc":  # type: ignore[attr-defined]
+            return x
+        if x.dtype.kind in "iu":  # type: ignore[attr-defined]
+            return x.astype(np.float64)  # type: ignore[attr-defined]
+    elif isinstance(x, np.inexact):
         return x
     elif kind is complex:
         return np.complex128(x)

@@ -214,6 +214,7 @@ def vjp(f: Callable[..., Any], *primals: PyTree, has_aux: bool = False) -> Any:
     """
     positions = tuple(range(len(primals)))
     values, trees = take_in(primals, positions)
+    values = [x.copy() if x.__class__ is np.ndarray else x for x in values]  # the pullback outlives this call
     trace = reverse_trace()
     leaves = [trace.leaf(x) for x in values]
     try:

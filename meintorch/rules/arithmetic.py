@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from meintorch.core.batching import elementwise_batch
 from meintorch.core.primitive import composite, constant, elementwise, linear, spelling, structural
 
 # ---------------------------------------------------------------- operators
@@ -52,7 +53,8 @@ def _absolute_vjp(g: Any, ans: Any, x: Any) -> Any:
 elementwise(np.absolute, _absolute_vjp)
 elementwise(np.fabs, lambda x: np.sign(x))
 
-constant(np.floor_divide, np.sign, np.floor, np.ceil, np.trunc, np.rint, np.fix, np.round, np.around)
+constant(np.floor_divide, np.sign, np.floor, np.ceil, np.trunc, np.rint)
+constant(np.fix, np.round, np.around, batch=elementwise_batch)
 
 for _operator, _ufunc, _symbol in (
     (operator.add, np.add, "+"),
@@ -98,6 +100,7 @@ for _smaller in (np.minimum, np.fmin):
 
 linear(
     np.where,
+    batch=elementwise_batch,
     signature="condition, x=None, y=None, /",
     x=lambda g, condition: np.where(condition, g, 0),
     y=lambda g, condition: np.where(condition, 0, g),
@@ -163,9 +166,9 @@ def _imag_vjp(g: Any, val_dtype: Any) -> Any:
     return (g * -1j).astype(val_dtype) if val_dtype.kind == "c" else g * 0
 
 
-linear(np.conjugate, x=lambda g: np.conjugate(g))
-linear(np.real, val=_real_vjp)
-linear(np.imag, val=_imag_vjp)
+linear(np.conjugate, batch=elementwise_batch, x=lambda g: np.conjugate(g))
+linear(np.real, batch=elementwise_batch, val=_real_vjp)
+linear(np.imag, batch=elementwise_batch, val=_imag_vjp)
 elementwise(np.angle, z=_angle_vjp)
-constant(np.isreal, np.iscomplex)
+constant(np.isreal, np.iscomplex, batch=elementwise_batch)
 structural(np.iscomplexobj, np.isrealobj)

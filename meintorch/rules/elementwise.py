@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from meintorch.core.batching import elementwise_batch
 from meintorch.core.primitive import constant, elementwise
 
 # ---------------------------------------------------------------- trigonometric
@@ -89,4 +90,5 @@ elementwise(
 elementwise(np.heaviside, lambda: 0, lambda x1: x1 == 0)
 elementwise(np.nextafter, lambda: 1, lambda: 0)
 
-constant(np.signbit, np.spacing, np.isfinite, np.isinf, np.isnan, np.isposinf, np.isneginf)
+constant(np.signbit, np.spacing, np.isfinite, np.isinf, np.isnan)
+constant(np.isposinf, np.isneginf, batch=elementwise_batch)

@@ -48,7 +48,7 @@ def scatter_into(buffer: Array, g: Any, b: Any) -> None:
 
 def scatter(g: Any, shape: Shape, index: Any) -> Any:
     """Return zeros of ``shape`` to which ``g`` is added at ``index``."""
-    if isinstance(g, Traced):
+    if top_trace((g, index)) is not None:
         return bind(registry[scatter], (g, shape, index), {})
     buffer = np.zeros(shape, g.dtype)
     if may_repeat(index):
@@ -68,7 +68,7 @@ def positions_in(shape: Shape) -> Array:
     return np.arange(math.prod(shape)).reshape(shape)
 
 
-linear(scatter, g=lambda g, index: g[index])
+linear(scatter, g=lambda g, index: bind(registry[operator.getitem], (g, index), {}))
 
 # ---------------------------------------------------------------- reading entries
 
@@ -81,7 +81,7 @@ _row.name, _row.symbol = "indexing", "[]"
 
 def _take_transpose(g: Any, a_shape: Any, indices: Any, axis: Any, mode: Any) -> Any:
     n = math.prod(a_shape) if axis is None else a_shape[axis]
-    indices = np.asarray(indices)
+    indices = array_of(indices)
     if mode == "wrap":
         indices = indices % n
     elif mode == "clip":
@@ -123,7 +123,7 @@ linear(sliding_window_view, x=_windows_transpose)
 
 def _choose_transpose(g: Any, a: Any, choices_shape: Any, mode: Any) -> list[Any]:
     n = len(choices_shape)
-    a = np.asarray(a)
+    a = array_of(a)
     if mode == "wrap":
         a = a % n
     elif mode == "clip":
@@ -133,10 +133,10 @@ def _choose_transpose(g: Any, a: Any, choices_shape: Any, mode: Any) -> list[Any
 
 def _first_true(condlist: Any) -> list[Any]:
     """Return for each condition where it is the first one that holds; last, where none does."""
-    firsts, rest = [], np.asarray(True)  # noqa: FBT003 - an array of one flag
-    for condition in map(np.asarray, condlist):
-        firsts.append(rest & condition)
-        rest = rest & ~condition
+    firsts, rest = [], np.bool_(1)
+    for condition in condlist:
+        firsts.append(np.logical_and(rest, condition))
+        rest = np.logical_and(rest, np.logical_not(condition))
     return [*firsts, rest]
 
 

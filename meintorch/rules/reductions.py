@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from meintorch.core.batching import axis_batch, flat_axis_batch
 from meintorch.core.primitive import composite, constant, general, linear
 from meintorch.core.shapes import axes_of, count, expand_reduced
 
@@ -131,13 +132,13 @@ def _real_cast(g: Any, dtype: Any) -> Any:
     return g if dtype.kind == "c" or g.dtype == dtype else g.astype(dtype)
 
 
-linear(np.sum, offsets=("initial",), a=_sum_transpose)
-linear(np.add.reduce, signature=REDUCE, offsets=("initial",), a=_sum_transpose)
-general(np.prod, a=_prod_vjp, jvp={"a": _prod_jvp})
-general(np.multiply.reduce, signature=REDUCE, a=_prod_vjp, jvp={"a": _prod_jvp})
-linear(np.mean, a=_mean_transpose)
-general(np.var, refused=("mean",), a=_var_vjp, jvp={"a": _var_jvp})
-general(np.std, refused=("mean",), a=_std_vjp, jvp={"a": _std_jvp})
+linear(np.sum, batch=axis_batch, offsets=("initial",), a=_sum_transpose)
+linear(np.add.reduce, batch=axis_batch, signature=REDUCE, offsets=("initial",), a=_sum_transpose)
+general(np.prod, batch=axis_batch, a=_prod_vjp, jvp={"a": _prod_jvp})
+general(np.multiply.reduce, batch=axis_batch, signature=REDUCE, a=_prod_vjp, jvp={"a": _prod_jvp})
+linear(np.mean, batch=axis_batch, a=_mean_transpose)
+general(np.var, batch=axis_batch, refused=("mean",), a=_var_vjp, jvp={"a": _var_jvp})
+general(np.std, batch=axis_batch, refused=("mean",), a=_std_vjp, jvp={"a": _std_jvp})
 
 # ---------------------------------------------------------------- extrema
 
@@ -162,9 +163,9 @@ def _extremum_jvp(t: Any, ans: Any, a: Any, axis: Any, keepdims: Any, where: Any
 
 
 for _extremum in (np.max, np.amax, np.min, np.amin):
-    general(_extremum, a=_extremum_vjp, jvp={"a": _extremum_jvp})
+    general(_extremum, batch=axis_batch, a=_extremum_vjp, jvp={"a": _extremum_jvp})
 for _extremum in (np.maximum.reduce, np.minimum.reduce, np.fmax.reduce, np.fmin.reduce):
-    general(_extremum, signature=REDUCE, a=_extremum_vjp, jvp={"a": _extremum_jvp})
+    general(_extremum, batch=axis_batch, signature=REDUCE, a=_extremum_vjp, jvp={"a": _extremum_jvp})
 constant(np.logical_and.reduce, np.logical_or.reduce, np.logical_xor.reduce)
 
 
@@ -190,5 +191,5 @@ def _cumsum_transpose(g: Any, a_shape: Any, a_dtype: Any, axis: Any) -> Any:
     return np.flip(np.cumsum(np.flip(g, axis), axis), axis)
 
 
-linear(np.cumsum, a=_cumsum_transpose)
-linear(np.add.accumulate, signature="a, axis=0, dtype=None, out=None", a=_cumsum_transpose)
+linear(np.cumsum, batch=flat_axis_batch, a=_cumsum_transpose)
+linear(np.add.accumulate, batch=flat_axis_batch, signature="a, axis=0, dtype=None, out=None", a=_cumsum_transpose)

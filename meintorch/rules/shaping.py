@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from meintorch._typing import Shape
-from meintorch.core.primitive import composite, linear
+from meintorch.core.primitive import composite, general, linear
 from meintorch.core.shapes import astype, expand, fit, shape_of, unbroadcast
 from meintorch.errors import NoRuleError
 from meintorch.rules.indexing import array_of, positions_in, scatter, scatter_flat
@@ -35,7 +35,7 @@ def _reshape_transpose(g: Any, a_shape: Any, order: Any) -> Any:
         return g.reshape(a_shape)
     if order == "F":
         return g.reshape(a_shape, order="F")
-    raise NoRuleError(f"the order in which entries are read with order={order!r} depends on memory; use 'C' or 'F'.")
+    raise NoRuleError(f"there is no derivative rule for order={order!r}, which depends on memory. Use 'C' or 'F'.")
 
 
 def _axes_transpose(g: Any, axes: Any) -> Any:
@@ -58,8 +58,18 @@ def _variadic_reshape_transpose(g: Any, arys_shape: Any) -> list[Any]:
     return [h.reshape(shape) for h, shape in zip(g if len(arys_shape) > 1 else [g], arys_shape, strict=True)]
 
 
-linear(np.reshape, signature="a, shape=None, order='C', newshape=None, copy=None", a=_reshape_transpose)
-linear(np.ravel, a=_reshape_transpose)
+def _reshape_jvp(t: Any, ans_shape: Any, order: Any) -> Any:
+    return _reshape_transpose(t, ans_shape, order)
+
+
+# Linear, but not by the function itself: a tangent may lie in memory in another order than its value.
+general(
+    np.reshape,
+    signature="a, shape=None, order='C', newshape=None, copy=None",
+    a=_reshape_transpose,
+    jvp={"a": _reshape_jvp},
+)
+general(np.ravel, a=_reshape_transpose, jvp={"a": _reshape_jvp})
 linear(np.transpose, a=_axes_transpose)  # np.permute_dims is the same function
 linear(np.matrix_transpose, x=lambda g: g.swapaxes(-1, -2))
 linear(np.swapaxes, a=lambda g, axis1, axis2: g.swapaxes(axis1, axis2))
@@ -94,25 +104,15 @@ linear(
 linear(np.stack, arrays_=lambda g, axis: list(g if axis == 0 else np.moveaxis(g, axis, 0)))
 
 
-@composite(np.vstack)
-def _vstack(tup: Any, **options: Any) -> Any:
-    return np.concatenate([np.atleast_2d(a) for a in tup], 0, **options)
+composite(np.vstack)(lambda tup, **options: np.concatenate([np.atleast_2d(a) for a in tup], 0, **options))
+composite(np.dstack)(lambda tup: np.concatenate([np.atleast_3d(a) for a in tup], 2))
+composite(np.column_stack)(lambda tup: np.concatenate([np.atleast_2d(a).T if np.ndim(a) < 2 else a for a in tup], 1))
 
 
 @composite(np.hstack)
 def _hstack(tup: Any, **options: Any) -> Any:
     arrays = [np.atleast_1d(a) for a in tup]
     return np.concatenate(arrays, 0 if arrays and arrays[0].ndim == 1 else 1, **options)
-
-
-@composite(np.dstack)
-def _dstack(tup: Any) -> Any:
-    return np.concatenate([np.atleast_3d(a) for a in tup], 2)
-
-
-@composite(np.column_stack)
-def _column_stack(tup: Any) -> Any:
-    return np.concatenate([np.atleast_2d(a).T if np.ndim(a) < 2 else a for a in tup], 1)
 
 
 @composite(np.append)
@@ -176,7 +176,7 @@ if hasattr(np, "unstack"):  # since NumPy 2.1
 # ---------------------------------------------------------------- repeating
 
 
-def _tile_transpose(g: Any, A_shape: Any, reps: Any) -> Any:  # noqa: N803 - NumPy's name
+def _tile_transpose(g: Any, A_shape: Any, reps: Any) -> Any:
     reps = tuple(reps) if np.ndim(reps) else (int(reps),)
     n = max(len(reps), len(A_shape))
     shape, reps = (1,) * (n - len(A_shape)) + A_shape, (1,) * (n - len(reps)) + reps
@@ -319,7 +319,7 @@ def _pad_constants(g: Any, array_shape: Any, pad_width: Any, constant_values_sha
     return unbroadcast(totals[1:].reshape(ndim, 2), constant_values_shape)
 
 
-linear(
+general(  # some modes are not linear
     np.pad,
     signature="array, pad_width, mode='constant', *, constant_values=0, reflect_type='even', **options",
     array=_pad_array,

@@ -6,18 +6,25 @@ import operator
 
 import numpy as np
 
+from meintorch.core.batching import axis_batch, elementwise_batch, flat_axis_batch
 from meintorch.core.primitive import constant, structural
+from meintorch.core.shapes import discretize
 
 structural(np.shape, np.ndim, np.size, np.zeros_like, np.ones_like, np.empty_like)
 structural(np.result_type, np.can_cast, np.common_type, np.min_scalar_type)
 structural(np.isfortran, np.may_share_memory, np.shares_memory)
 
-constant(operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne)
+constant(discretize, batch=elementwise_batch)
+constant(operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne, batch=elementwise_batch)
 constant(np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
+constant(operator.and_, operator.or_, operator.xor, operator.invert, batch=elementwise_batch)
+constant(np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.invert, np.left_shift, np.right_shift, np.gcd, np.lcm)
 constant(np.logical_and, np.logical_or, np.logical_xor, np.logical_not)
-constant(np.all, np.any, np.allclose, np.isclose, np.array_equal, np.array_equiv)
-constant(np.argmax, np.argmin, np.nanargmax, np.nanargmin, np.argsort, np.argpartition, np.lexsort)
-constant(np.argwhere, np.nonzero, np.flatnonzero, np.count_nonzero, np.searchsorted, np.digitize)
+constant(np.all, np.any, np.count_nonzero, batch=axis_batch)
+constant(np.isclose, batch=elementwise_batch)
+constant(np.allclose, np.array_equal, np.array_equiv)
+constant(np.argmax, np.argmin, np.nanargmax, np.nanargmin, np.argsort, batch=flat_axis_batch)
+constant(np.argpartition, np.lexsort, np.argwhere, np.nonzero, np.flatnonzero, np.searchsorted, np.digitize)
 constant(np.isin, np.intersect1d, np.union1d, np.setdiff1d, np.setxor1d, np.histogram_bin_edges)
 constant(np.unique_all, np.unique_counts, np.unique_inverse)
 constant(np.linalg.matrix_rank, np.einsum_path)

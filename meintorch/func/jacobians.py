@@ -1,0 +1,291 @@
+"""Jacobians, Hessians and their products, from pullbacks and pushforwards that run on all basis vectors at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from meintorch import tree
+from meintorch._typing import PyTree
+from meintorch.core.shapes import dtype_of, shape_of
+from meintorch.errors import InputError, OutputError
+from meintorch.func._transform import Like, P, Transformed, pick_arguments, take_in
+from meintorch.func.batching import vmap
+from meintorch.func.forward import Pushforward, jvp
+from meintorch.func.reverse import grad, vjp
+
+
+class Jacobian(Transformed[P, Any]):
+    """A function that returns the Jacobian of another; made by `jacrev`, `jacfwd` and `jacobian`."""
+
+    @property
+    def _kind(self) -> str:  # type: ignore[override]
+        return {"rev": "jacrev", "fwd": "jacfwd", None: "jacobian"}[self._mode]
+
+    def __init__(self, f: Callable[..., Any], mode: str | None, **options: Any) -> None:
+        self._mode = mode
+        super().__init__(f, **options)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """Return the Jacobian at the given arguments."""
+        options = self.options
+        positions, single = pick_arguments(self.f, args, options["argnums"])
+        values, trees = take_in(args, positions)
+        chosen = tuple([args[p] for p in positions])
+
+        def g(*selected: Any) -> Any:
+            full = list(args)
+            for p, x in zip(positions, selected, strict=True):
+                full[p] = x
+            return self.f(*full, **kwargs)
+
+        if options["holomorphic"] and any(dtype_of(x).kind != "c" for x in values):
+            raise InputError(f"{self!r}: with holomorphic=True every input has to be complex")
+        columns = self._forward if self._mode == "fwd" else self._backward
+        blocks, out_tree, *aux = columns(g, chosen, values)
+        rows = []
+        for row in blocks:
+            arguments = []
+            start = 0
+            for treedef in trees:
+                arguments.append(treedef.unflatten(row[start : start + treedef.num_leaves]))
+                start += treedef.num_leaves
+            rows.append(arguments[0] if single else tuple(arguments))
+        jacobian = out_tree.unflatten(rows)
+        return (jacobian, *aux) if aux else jacobian
+
+    def _backward(self, g: Callable[..., Any], args: tuple[Any, ...], values: list[Any]) -> Any:
+        """Return the blocks by a pullback of all unit cotangents, or by its transpose where there are fewer inputs."""
+        output, pullback, *aux = vjp(g, *args, has_aux=self.options["has_aux"])
+        outputs, out_tree = tree.flatten(output)
+        self._check_outputs(outputs)
+        if self._mode is None and sum([np.prod(shape_of(x)) for x in outputs]) > sum([np.prod(shape_of(x)) for x in values]):
+            pushforward = Pushforward(pullback, output)
+            return self._columns(pushforward, args, values), out_tree, *aux
+        blocks = []
+        zeros = [np.zeros(shape_of(x), dtype_of(x)) for x in outputs]
+        for k, x in enumerate(outputs):
+            shape = shape_of(x)
+
+            def one(unit: Any, k: int = k) -> list[Any]:
+                cotangents = pullback(out_tree.unflatten([*zeros[:k], unit, *zeros[k + 1 :]]))
+                return tree.leaves(cotangents)
+
+            if shape == ():
+                row = one(np.ones((), dtype_of(x)))
+            else:
+                row = vmap(one, chunk_size=self.options["chunk_size"])(basis(x))
+                row = [block.reshape(*shape, *shape_of(block)[1:]) for block in row]
+            blocks.append(row)
+        return blocks, out_tree, *aux
+
+    def _forward(self, g: Callable[..., Any], args: tuple[Any, ...], values: list[Any]) -> Any:
+        """Return the blocks by pushing all unit tangents forward, along with the function."""
+        has_aux = self.options["has_aux"]
+        found: list[Any] = []
+
+        def pushforward(*tangents: Any) -> Any:
+            output, tangent, *aux = jvp(g, args, tangents, has_aux=has_aux)
+            outputs, out_tree = tree.flatten(output)
+            found[:] = [[Like(shape_of(x), dtype_of(x)) for x in outputs], out_tree, *aux]
+            return tangent
+
+        if not self.options["holomorphic"] and any(dtype_of(x).kind == "c" for x in values):
+            raise InputError(
+                f"{self!r}: an input is complex. Pass holomorphic=True for a holomorphic function, or differentiate with "
+                f"respect to the real and imaginary parts."
+            )
+        blocks = self._columns(pushforward, args, values)
+        if not found:  # there is no input to push forward from
+            pushforward(*args)
+        outputs, out_tree, *aux = found
+        self._check_outputs(outputs)
+        return blocks, out_tree, *aux
+
+    def _columns(self, pushforward: Callable[..., Any], args: tuple[Any, ...], values: list[Any]) -> list[list[Any]]:
+        """Return for each output the blocks of all inputs."""
+        zeros = [np.zeros(shape_of(x), dtype_of(x)) for x in values]
+        _, arg_tree = tree.flatten(args)
+        columns = []
+        for k, x in enumerate(values):
+            shape = shape_of(x)
+
+            def one(unit: Any, k: int = k) -> list[Any]:
+                return tree.leaves(pushforward(*arg_tree.unflatten([*zeros[:k], unit, *zeros[k + 1 :]])))
+
+            if shape == ():
+                columns.append(one(np.ones((), dtype_of(x))))
+            else:
+                column = vmap(one, chunk_size=self.options["chunk_size"])(basis(x))
+                columns.append([np.moveaxis(b, 0, -1).reshape(*shape_of(b)[1:], *shape) for b in column])
+        return [list(row) for row in zip(*columns, strict=True)]
+
+    def _check_outputs(self, outputs: list[Any]) -> None:
+        for x in outputs:
+            kind = dtype_of(x).kind
+            if kind == "c" and not self.options["holomorphic"]:
+                raise OutputError(
+                    f"{self!r}: an output is complex. Pass holomorphic=True for a holomorphic function, or take np.real and "
+                    f"np.imag of it."
+                )
+            if kind not in "fc":
+                raise OutputError(f"{self!r}: an output has dtype {dtype_of(x)}, which has no derivative")
+            if kind != "c" and self.options["holomorphic"]:
+                raise OutputError(f"{self!r}: with holomorphic=True every output has to be complex")
+
+
+def basis(x: Any) -> Any:
+    """Return the unit vectors of an array's space, one along the first axis."""
+    n = int(np.prod(shape_of(x)))
+    return np.eye(n, dtype=dtype_of(x)).reshape(n, *shape_of(x))
+
+
+def jacrev(
+    f: Callable[P, Any],
+    argnums: int | Sequence[int] = 0,
+    *,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    chunk_size: int | None = None,
+) -> Jacobian[P]:
+    """Return a function that computes the Jacobian of ``f`` in reverse mode, best where outputs are few.
+
+    Parameters
+    ----------
+    f : function of arrays, or trees of them, that returns an array or a tree of them
+    argnums, has_aux : as for `meintorch.func.grad`
+    holomorphic : bool, optional
+        Promise that ``f`` is holomorphic; inputs and outputs have to be complex, and the derivative is the complex one.
+    chunk_size : int, optional
+        Go through at most so many outputs at once, to bound memory.
+
+    Returns
+    -------
+    function with the arguments of ``f``
+        It returns for each output leaf a tree like the argument, of arrays of shape ``output.shape + input.shape``. With
+        ``has_aux`` a pair ``(jacobian, aux)``.
+
+    Raises
+    ------
+    OutputError, InputError
+        If an output or input has no derivative, or is complex without ``holomorphic``.
+
+    Examples
+    --------
+    >>> jacrev(lambda x: x * x)(np.array([1.0, 2.0]))
+    array([[2., 0.],
+           [0., 4.]])
+    """
+    return Jacobian(f, "rev", argnums=argnums, has_aux=has_aux, holomorphic=holomorphic, chunk_size=chunk_size)
+
+
+def jacfwd(
+    f: Callable[P, Any],
+    argnums: int | Sequence[int] = 0,
+    *,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    chunk_size: int | None = None,
+) -> Jacobian[P]:
+    """Return a function that computes the Jacobian of ``f`` in forward mode, best where inputs are few.
+
+    Parameters, results and errors are those of `jacrev`; ``chunk_size`` counts inputs here.
+
+    Examples
+    --------
+    >>> jacfwd(lambda t: np.stack([np.cos(t), np.sin(t)]))(0.0)
+    array([0., 1.])
+    """
+    return Jacobian(f, "fwd", argnums=argnums, has_aux=has_aux, holomorphic=holomorphic, chunk_size=chunk_size)
+
+
+def jacobian(
+    f: Callable[P, Any],
+    argnums: int | Sequence[int] = 0,
+    *,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    chunk_size: int | None = None,
+) -> Jacobian[P]:
+    """Return a function that computes the Jacobian of ``f`` in the mode that has fewer vectors to go through.
+
+    Parameters, results and errors are those of `jacrev`.
+
+    Examples
+    --------
+    >>> jacobian(np.sin)(np.zeros(2))
+    array([[1., 0.],
+           [0., 1.]])
+    """
+    return Jacobian(f, None, argnums=argnums, has_aux=has_aux, holomorphic=holomorphic, chunk_size=chunk_size)
+
+
+def hessian(
+    f: Callable[P, Any],
+    argnums: int | Sequence[int] = 0,
+    *,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    chunk_size: int | None = None,
+) -> Jacobian[P]:
+    """Return a function that computes the Hessian of ``f``: forward mode over reverse mode.
+
+    Parameters and errors are those of `jacrev`.
+
+    Returns
+    -------
+    function with the arguments of ``f``
+        For one array argument of shape ``s`` and a scalar output an array of shape ``s + s``; for trees a tree of trees.
+
+    Examples
+    --------
+    >>> hessian(lambda x: x[0] ** 2 * x[1])(np.array([1.0, 2.0]))
+    array([[4., 2.],
+           [2., 0.]])
+    """
+    options = {"argnums": argnums, "has_aux": has_aux, "holomorphic": holomorphic}
+    return jacfwd(jacrev(f, chunk_size=chunk_size, **options), chunk_size=chunk_size, **options)  # type: ignore[arg-type]
+
+
+def hvp(f: Callable[[Any], Any], x: PyTree, v: PyTree) -> PyTree:
+    """Return the product of the Hessian of ``f`` at ``x`` with ``v``, at the cost of a few gradients.
+
+    Parameters
+    ----------
+    f : function of one argument that returns a scalar
+    x, v : array, or trees of the same structure and shapes
+
+    Returns
+    -------
+    array or tree like ``x``
+
+    Examples
+    --------
+    >>> hvp(lambda x: np.sum(x**3), np.array([1.0, 2.0]), np.array([1.0, 0.0]))
+    array([6., 0.])
+    """
+    return jvp(grad(f), (x,), (v,))[1]
+
+
+def gauss_newton_product(f: Callable[[Any], Any], x: PyTree, v: PyTree) -> PyTree:
+    """Return ``J.T @ (J @ v)`` for the Jacobian J of ``f`` at ``x``, without forming it.
+
+    Parameters
+    ----------
+    f : function of one argument that returns an array, or a tree of them: the residuals
+    x, v : array, or trees of the same structure and shapes
+
+    Returns
+    -------
+    array or tree like ``x``
+
+    Examples
+    --------
+    >>> gauss_newton_product(lambda x: x * x, np.array([1.0, 2.0]), np.array([1.0, 1.0]))
+    array([ 4., 16.])
+    """
+    output, pullback = vjp(f, x)
+    (product,) = pullback(Pushforward(pullback, output)(v))
+    return product
