@@ -79,9 +79,10 @@ def push(call: Call, ans: Any) -> Any:
     if prim.kind is not ELEMENTWISE and not forward:
         return transposed(call, recipe.steps, residuals, ans)
     terms = []
-    for step, t in zip(recipe.steps, call.traced.values(), strict=True):
+    for step, (name, found) in zip(recipe.steps, call.traced.items(), strict=True):
         picked = [residuals[k] for k in step.picks]
-        terms.append(step.rule(*picked) * t.note if step.partial else step.rule(t.note, *picked))
+        tangent = tangents_or_zeros(call.argument(name), found) if step.sequence else found.note
+        terms.append(step.rule(*picked) * tangent if step.partial else step.rule(tangent, *picked))
     return added(terms)
 
 

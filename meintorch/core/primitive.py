@@ -42,11 +42,13 @@ class Primitive:
         transposed
     offsets : parameters that add something to what is otherwise linear, such as ``initial`` of a sum
     batch : how to run it on a batch of examples, see `meintorch.core.batching`
+    forward : for rules that keep something of their own: called instead of ``fun`` where a derivative is wanted, it
+        returns the output and what the rules find as their parameter ``saved``
     definition : for a composite, the function that says it in terms of others
     """
 
     __slots__ = (
-        *("_recipes", "_signature", "batch", "definition", "fun", "into", "jvps", "kind", "name", "offsets", "parameters"),
+        *("_recipes", "_signature", "batch", "definition", "forward", "fun", "into", "jvps", "kind", "name", "offsets", "parameters"),
         *("refused", "rules", "sequences", "symbol", "variadic"),
     )
 
@@ -66,6 +68,7 @@ class Primitive:
         jvps: dict[str, Rule] | None = None,
         offsets: Iterable[str] = (),
         batch: Rule | None = None,
+        forward: Rule | None = None,
     ) -> None:
         self.fun = fun
         self.definition = definition
@@ -73,6 +76,7 @@ class Primitive:
         self.jvps = jvps or {}
         self.offsets = tuple(offsets)
         self.batch = batch
+        self.forward = forward
         self.kind = kind
         self.rules = rules
         self.name = name or name_of(fun)

@@ -42,15 +42,17 @@ class Traced:
 class Trace:
     """One run of one transform. ``serial`` counts what it notes, and tells whether it has ended."""
 
-    __slots__ = ("level", "serial")
+    __slots__ = ("level", "reopened", "serial")
 
     def __init__(self) -> None:
         self.level = next(levels)
         self.serial: int = 0
+        self.reopened = False  # the backward pass runs a part of the program again, in which the trace's values occur
 
     def end(self) -> None:
         """Make the use of values that outlive the trace an error."""
-        self.serial = ENDED
+        if not self.reopened:
+            self.serial = ENDED
 
     def check_alive(self) -> None:
         """Raise if the trace has ended."""
@@ -98,6 +100,9 @@ class Call:
 
     def run(self) -> Any:
         """Call the primitive on the unwrapped arguments."""
+        if self.prim.forward is not None:
+            ans, self.kwargs["saved"] = self.prim.forward(*self.args, **self.kwargs)
+            return ans
         try:
             return self.prim.fun(*self.args, **self.kwargs)
         except LostDerivativeError:  # an argument that NumPy does not look at may belong to a lower trace
@@ -129,6 +134,11 @@ class Call:
         self.places.setdefault(parameter, place)
         return self.trace.open(x)
 
+
+    def argument(self, parameter: str) -> Any:
+        """Return one of the traced arguments, unwrapped."""
+        place = self.places[parameter]
+        return self.kwargs[place] if isinstance(place, str) else self.args[place]
 
     def kept(self) -> list[Any]:
         """Return the positional arguments as residuals keep them: those that were not traced as they are now."""

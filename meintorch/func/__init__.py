@@ -1,6 +1,10 @@
 """The transforms: functions of NumPy programs that return functions or derivatives in plain NumPy."""
 
 from meintorch.func.batching import vmap as vmap
+from meintorch.func.custom import checkpoint as checkpoint
+from meintorch.func.custom import custom_jvp as custom_jvp
+from meintorch.func.custom import custom_vjp as custom_vjp
+from meintorch.func.custom import primitive as primitive
 from meintorch.func.forward import jvp as jvp
 from meintorch.func.forward import linearize as linearize
 from meintorch.func.jacobians import gauss_newton_product as gauss_newton_product
@@ -15,6 +19,9 @@ from meintorch.func.reverse import value_and_grad as value_and_grad
 from meintorch.func.reverse import vjp as vjp
 
 __all__ = [
+    "checkpoint",
+    "custom_jvp",
+    "custom_vjp",
     "gauss_newton_product",
     "grad",
     "hessian",
@@ -24,6 +31,7 @@ __all__ = [
     "jacrev",
     "jvp",
     "linearize",
+    "primitive",
     "stop_gradient",
     "value_and_grad",
     "vjp",

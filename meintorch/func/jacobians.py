@@ -195,8 +195,8 @@ def jacfwd(
 
     Examples
     --------
-    >>> jacfwd(lambda t: np.stack([np.cos(t), np.sin(t)]))(0.0)
-    array([0., 1.])
+    >>> jacfwd(lambda t: np.stack([t * t, 3 * t]))(2.0)
+    array([4., 3.])
     """
     return Jacobian(f, "fwd", argnums=argnums, has_aux=has_aux, holomorphic=holomorphic, chunk_size=chunk_size)
 

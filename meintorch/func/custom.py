@@ -1,0 +1,532 @@
+"""Rules of one's own: custom_vjp, custom_jvp, primitive; and checkpoint, which trades time for memory.
+
+A function with a rule of its own becomes a primitive of the engine: its arguments are taken apart into leaves, and every
+trace that meets it asks its rule rather than looking inside.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+
+from meintorch import tree
+from meintorch._typing import PyTree, Rule
+from meintorch.core.forward import ForwardTrace
+from meintorch.core.graph import ReverseTrace, walk
+from meintorch.core.primitive import ELEMENTWISE, GENERAL, Primitive, split_sequences
+from meintorch.core.shapes import dtype_of, shape_of
+from meintorch.core.trace import Trace, Traced, bind, here, top_trace
+from meintorch.errors import NoRuleError, RowError, TreeError
+from meintorch.func._transform import P, R, Transformed
+from meintorch.tensor import DualTensor
+
+SIGNATURE = "leaves, call, saved=None"
+
+inside_a_rule: ContextVar[bool] = ContextVar("inside_a_rule", default=False)
+
+
+class CustomCall:
+    """One call of a function with a rule of its own: how its leaves fit together, and its static arguments."""
+
+    def __init__(self, args: tuple[Any, ...], nondiff: tuple[int, ...]) -> None:
+        self.static = tuple([args[k] for k in nondiff])
+        self.nondiff = nondiff
+        self.dynamic = [k for k in range(len(args)) if k not in nondiff]
+        self.leaves, self.treedef = tree.flatten([args[k] for k in self.dynamic])
+        self.out_tree: tree.TreeDef | None = None
+
+    def arguments(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the differentiable arguments made of other leaves."""
+        return tuple(self.treedef.unflatten(leaves))
+
+    def all_arguments(self, leaves: Sequence[Any]) -> list[Any]:
+        """Return all arguments, in the function's own order."""
+        args = dict(zip(self.dynamic, self.arguments(leaves), strict=True))
+        args.update(zip(self.nondiff, self.static, strict=True))
+        return [args[k] for k in range(len(args))]
+
+    def outputs(self, out: PyTree) -> list[Any]:
+        """Take the output apart."""
+        leaves, self.out_tree = tree.flatten(out)
+        return [x if hasattr(x, "dtype") else np.asarray(x)[()] for x in leaves]
+
+
+class Custom(Transformed[P, R]):
+    """A function with a derivative rule of its own."""
+
+    def __init__(self, f: Callable[P, R], nondiff_argnums: int | Sequence[int] = ()) -> None:
+        nondiff = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
+        super().__init__(f, nondiff_argnums=nondiff)
+        self._prim: Primitive | None = None
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function; where a derivative is wanted, with its own rule."""
+        if self._prim is None:
+            raise RowError(f"{self!r} has no rule yet: define it with .{self._definer}(...)")
+        positional: tuple[Any, ...] = args
+        if kwargs:
+            bound = inspect.signature(self.f).bind(*args, **kwargs)
+            bound.apply_defaults()
+            positional = bound.args
+        nondiff = tuple([k % len(positional) for k in self.options["nondiff_argnums"]])
+        call = CustomCall(positional, nondiff)
+        trace = top_trace(call.leaves)
+        if trace is None:
+            return self.f(*args, **kwargs)
+        outputs = self._dispatch(call.leaves, call)
+        assert call.out_tree is not None
+        return call.out_tree.unflatten(outputs)  # type: ignore[no-any-return]
+
+    _definer = ""
+
+    def _dispatch(self, leaves: Sequence[Any], call: CustomCall, saved: Any = None) -> Any:
+        """Run on leaves that may still be traced by lower levels."""
+        if top_trace(list(leaves)) is None:
+            return call.outputs(self.f(*call.all_arguments(leaves)))
+        assert self._prim is not None
+        return bind(self._prim, (list(leaves), call), {})
+
+    def __reduce__(self) -> Any:
+        return self.f.__qualname__  # found where it is defined, like a plain function
+
+
+class CustomVjp(Custom[P, R]):
+    """A function with a reverse rule of its own; made by `custom_vjp`."""
+
+    _kind = "custom_vjp"
+    _definer = "defvjp"
+
+    def defvjp(self, forward: Callable[..., tuple[Any, Any]], backward: Callable[..., Any]) -> None:
+        """Define the rule.
+
+        Parameters
+        ----------
+        forward : function with the arguments of the function
+            It returns ``(output, saved)``: the output and whatever the backward function needs.
+        backward : function of ``(saved, ct)``, with the static arguments before them
+            It returns a tuple with one cotangent for each differentiable argument; None stands for no derivative.
+        """
+
+        def run_forward(leaves: Any, call: CustomCall, saved: Any = None) -> tuple[list[Any], Any]:
+            token = inside_a_rule.set(True)
+            try:
+                out, saved = forward(*call.all_arguments(leaves))
+            finally:
+                inside_a_rule.reset(token)
+            return call.outputs(out), saved
+
+        def rule(g: Any, saved: Any, call: CustomCall) -> list[Any]:
+            assert call.out_tree is not None
+            token = inside_a_rule.set(True)
+            try:
+                cts = backward(*call.static, saved, call.out_tree.unflatten(g))
+            finally:
+                inside_a_rule.reset(token)
+            return self._cotangents(cts, call)
+
+        self._prim = Primitive(
+            self._dispatch,
+            GENERAL,
+            {"leaves": rule},
+            name=self.__name__,
+            signature=SIGNATURE,
+            sequences=("leaves",),
+            forward=run_forward,
+        )
+
+    def _dispatch(self, leaves: Sequence[Any], call: CustomCall, saved: Any = None) -> Any:
+        if isinstance(top_trace(list(leaves)), ForwardTrace) and not inside_a_rule.get():
+            raise NoRuleError(
+                f"{here()}: forward mode (jvp, jacfwd, hessian) has met {self.__name__}, whose rule is for reverse mode only. "
+                f"Define it with custom_jvp, which serves both, or use vjp, grad and jacrev."
+            )
+        return super()._dispatch(leaves, call, saved)
+
+    def _cotangents(self, cts: Any, call: CustomCall) -> list[Any]:
+        """Check what a backward function returned, and take it apart into one cotangent a leaf."""
+        if isinstance(cts, list) or not isinstance(cts, tuple):
+            cts = (cts,) if len(call.dynamic) == 1 else tuple(cts) if isinstance(cts, list) else (cts,)
+        if len(cts) != len(call.dynamic):
+            raise TreeError(
+                f"the backward function of {self.__name__} returned {len(cts)} cotangents for {len(call.dynamic)} "
+                f"differentiable arguments; return one for each, None where there is no derivative"
+            )
+        leaves: list[Any] = []
+        for k, (position, arg) in enumerate(zip(call.dynamic, call.arguments(call.leaves), strict=True)):
+            likes, treedef = tree.flatten(arg)
+            if cts[k] is None:
+                leaves += [zeros_like(x) for x in likes]
+                continue
+            found = treedef.flatten_like(cts[k], what=f"the cotangent of argument {position} of {self.__name__}")
+            for ct, like in zip(found, likes, strict=True):
+                if shape_of(ct) != shape_of(like):
+                    raise TreeError(
+                        f"the backward function of {self.__name__} returned a cotangent of shape {shape_of(ct)} for argument "
+                        f"{position}, which has shape {shape_of(like)}"
+                    )
+                leaves.append(ct if hasattr(ct, "dtype") else np.asarray(ct, dtype=float))
+        return leaves
+
+
+def zeros_like(x: Any) -> Any:
+    """Return zeros for a leaf without derivative."""
+    dtype = dtype_of(x)
+    return np.zeros(shape_of(x), dtype if dtype.kind in "fc" else np.float64)
+
+
+def custom_vjp(f: Callable[P, R], nondiff_argnums: int | Sequence[int] = ()) -> CustomVjp[P, R]:
+    """Give a function a reverse rule of its own.
+
+    Parameters
+    ----------
+    f : function of arrays, or trees of them
+    nondiff_argnums : int or sequence of int, optional
+        Arguments that are not differentiated and may be anything; the backward function gets them first.
+
+    Returns
+    -------
+    function with the method ``defvjp(forward, backward)``
+
+    Raises
+    ------
+    NoRuleError
+        When forward mode meets it.
+    TreeError
+        When the backward function returns the wrong number, tree or shape of cotangents.
+
+    Examples
+    --------
+    >>> @custom_vjp
+    ... def clip_slope(x):
+    ...     return x * x
+    >>> clip_slope.defvjp(lambda x: (x * x, x), lambda x, ct: (np.clip(2 * x, -1, 1) * ct,))
+    >>> grad(clip_slope)(3.0)
+    array(1.)
+    """
+    return CustomVjp(f, nondiff_argnums)
+
+
+class CustomJvp(Custom[P, R]):
+    """A function with a forward rule of its own, which serves reverse mode too; made by `custom_jvp`."""
+
+    _kind = "custom_jvp"
+    _definer = "defjvp"
+
+    def defjvp(self, rule: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[Any, Any]]:
+        """Define the rule: a function of ``(primals, tangents)`` that returns ``(output, tangent of the output)``.
+
+        Both are tuples with one entry for each differentiable argument; the static arguments come before them. The rule
+        has to be linear in the tangents. It is returned, so that this serves as a decorator.
+        """
+
+        def push(t: Any, leaves: Any, call: CustomCall) -> list[Any]:
+            primals, tangents = call.arguments(leaves), call.arguments([float_like(x) for x in t])
+            out, tangent = rule(*call.static, primals, tangents)
+            outputs, out_tree = tree.flatten(out)
+            found = out_tree.flatten_like(tangent, what=f"the tangent that the rule of {self.__name__} returned")
+            for dot, like in zip(found, outputs, strict=True):
+                if shape_of(dot) != shape_of(like):
+                    raise TreeError(
+                        f"the rule of {self.__name__} returned a tangent of shape {shape_of(dot)} for an output of shape "
+                        f"{shape_of(like)}"
+                    )
+            return [float_like(dot) for dot in found]
+
+        def pull(g: Any, leaves: Any, call: CustomCall) -> list[Any]:
+            trace = ReverseTrace()
+            tangents = [trace.leaf(zeros_like(x)) for x in leaves]
+            dots = push(tangents, leaves, call)
+            trace.end()
+            pairs = [(d.note, ct) for d, ct in zip(dots, g, strict=True) if isinstance(d, Traced) and d._trace is trace]
+            cts, _ = walk([note for note, _ in pairs], [ct for _, ct in pairs], len(tangents))
+            return [zeros_like(x) if ct is None else ct for ct, x in zip(cts, leaves, strict=True)]
+
+        self._prim = Primitive(
+            self._dispatch,
+            GENERAL,
+            {"leaves": pull},
+            name=self.__name__,
+            signature=SIGNATURE,
+            sequences=("leaves",),
+            jvps={"leaves": push},
+        )
+        return rule
+
+
+def float_like(x: Any) -> Any:
+    """Return a tangent as an array or scalar of NumPy."""
+    return x if hasattr(x, "dtype") else np.float64(x)
+
+
+def custom_jvp(f: Callable[P, R], nondiff_argnums: int | Sequence[int] = ()) -> CustomJvp[P, R]:
+    """Give a function a forward rule of its own; reverse mode transposes it.
+
+    Parameters
+    ----------
+    f, nondiff_argnums : as for `custom_vjp`
+
+    Returns
+    -------
+    function with the method ``defjvp(rule)``
+
+    Examples
+    --------
+    >>> @custom_jvp
+    ... def log1pexp(x):
+    ...     return np.log1p(np.exp(x))
+    >>> @log1pexp.defjvp
+    ... def rule(primals, tangents):
+    ...     (x,), (t,) = primals, tangents
+    ...     return log1pexp(x), t / (1 + np.exp(-x))
+    >>> grad(log1pexp)(0.0)
+    array(0.5)
+    """
+    return CustomJvp(f, nondiff_argnums)
+
+
+class UserPrimitive(Transformed[P, R]):
+    """An operation on plain arrays with rules of its own; made by `primitive`."""
+
+    _kind = "primitive"
+
+    def __init__(self, f: Callable[P, R], prim: dict[str, Any]) -> None:
+        super().__init__(f)
+        self._prim = Primitive(self.__call__, **prim, name=self.__name__, signature=positional_signature(f))
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the operation; on traced values by its rules."""
+        if top_trace(args, kwargs) is None:
+            return self.f(*args, **kwargs)
+        return bind(self._prim, args, kwargs)  # type: ignore[no-any-return]
+
+    def __reduce__(self) -> Any:
+        return self.f.__qualname__
+
+
+def positional_signature(f: Callable[..., Any]) -> str:
+    """Return the parameters of a function as text, without annotations."""
+    signature = inspect.signature(f)
+    bare = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    for p in bare:
+        if p.default is not p.empty and not isinstance(p.default, (int, float, str, type(None), tuple)):
+            raise RowError(f"the default of {p.name!r} in {f!r} must be a plain number, string, tuple or None")
+    return str(signature.replace(parameters=bare, return_annotation=signature.empty))[1:-1]
+
+
+def primitive(
+    *, elementwise: bool = False, jvp: dict[str, Rule] | None = None, batch: Rule | None = None, **rules: Rule
+) -> Callable[[Callable[P, R]], UserPrimitive[P, R]]:
+    """Make an operation on plain arrays (a call into C, a lookup, a solver) differentiable by rules of its own.
+
+    The rules are written as the library's own rows are: for each parameter that may be differentiated a function that asks
+    by name for what it needs. The operation itself is never called on traced values.
+
+    Parameters
+    ----------
+    elementwise : bool, optional
+        Whether the operation works entry by entry. Then a rule is the partial derivative, of ``ans`` (the output) and the
+        operation's parameters, and serves forward mode and batches too. Otherwise a rule takes ``g``, the cotangent of the
+        output, first and returns the parameter's cotangent.
+    jvp : dict, optional
+        Forward rules by parameter, functions of ``t`` (the tangent) and what they name. Without one the reverse rule is
+        transposed.
+    batch : function, optional
+        A batching rule; without one a batch is run one example at a time.
+    **rules : one for each parameter to differentiate
+
+    Returns
+    -------
+    decorator
+
+    Examples
+    --------
+    >>> import math
+    >>> @primitive(elementwise=True, x=lambda x: np.exp(-x * x) * 2 / np.sqrt(np.pi))
+    ... def erf(x):
+    ...     return np.vectorize(math.erf, otypes=[float])(x)
+    >>> grad(lambda x: np.sum(erf(x)))(np.zeros(2))
+    array([1.12837917, 1.12837917])
+    """
+    kind = {"kind": ELEMENTWISE if elementwise else GENERAL, "jvps": jvp, "batch": batch, **split_sequences(rules)}
+    return lambda f: UserPrimitive(f, kind)
+
+
+# ---------------------------------------------------------------- checkpoint
+
+
+class Checkpoint(Transformed[P, R]):
+    """A function whose intermediate values are computed again in the backward pass; made by `checkpoint`."""
+
+    _kind = "checkpoint"
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function."""
+        leaves, treedef = tree.flatten((args, kwargs))
+        trace = top_trace(leaves)
+        if trace is not None and not isinstance(trace, ReverseTrace):
+            return self.f(*args, **kwargs)  # only reverse mode keeps values
+        segment = Segment()
+        inputs = [k for k, x in enumerate(leaves) if isinstance(x, (Traced, np.ndarray)) and dtype_of(x).kind in "fc"]
+        out = segment.run(self.f, treedef, leaves, inputs, [segment.enter(leaves[k]) for k in inputs])
+        outputs, out_tree = tree.flatten(out)
+        mine = [isinstance(x, Traced) and x._trace is segment for x in outputs]
+        segment.end()
+        known = [x.value for x, m in zip(outputs, mine, strict=True) if m]
+        traced = [leaves[k] for k in inputs] + segment.captured
+        if known and top_trace(traced) is not None:
+            for t in segment.captured:
+                t._trace.reopened = True
+            again = Replay(self.f, treedef, leaves, inputs, mine, known)
+            known = again.dispatch(traced, again)
+        fresh = iter(known)
+        return out_tree.unflatten([next(fresh) if m else x for x, m in zip(outputs, mine, strict=True)])  # type: ignore[no-any-return]
+
+
+class Segment(Trace):
+    """Runs a function on plain values, and notes which traced ones it met: its inputs, and what it closes over."""
+
+    __slots__ = ("captured", "given", "seen")
+
+    def __init__(self, given: list[Any] | None = None) -> None:
+        super().__init__()
+        self.captured: list[Traced] = []
+        self.seen: dict[int, Any] = {}
+        self.given = given  # in the backward pass: what takes the captured values' places, in the order of their use
+
+    def enter(self, x: Any) -> Any:
+        """Wrap the plain value inside a traced one."""
+        return self.wrap(without_reverse(x))
+
+    def wrap(self, value: Any) -> Traced:
+        """Make a value of this trace."""
+        t = DualTensor()
+        t.value = value
+        t._trace = self
+        t.note = None
+        return t
+
+    def run(self, f: Any, treedef: tree.TreeDef, leaves: list[Any], inputs: list[int], values: list[Any]) -> Any:
+        """Call a function with some of its leaves replaced."""
+        leaves = list(leaves)
+        for k, x in zip(inputs, values, strict=True):
+            leaves[k] = x
+        args, kwargs = treedef.unflatten(leaves)
+        return f(*args, **kwargs)
+
+    def process(self, prim: Primitive, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a primitive on the values inside."""
+        self.check_alive()
+        ans = prim.fun(*self.unwrap(args), **{k: self.unwrap(v) for k, v in kwargs.items()})
+        if prim.rules:
+            return tree.map(lambda x: self.wrap(x) if hasattr(x, "dtype") and x.dtype.kind in "fc" else x, ans)
+        return ans
+
+    def unwrap(self, x: Any) -> Any:
+        """Return the value of one of its own traced values, or of one that it closes over."""
+        if isinstance(x, Traced):
+            if x._trace is self:
+                return x.value
+            return self.capture(x).value if isinstance(x._trace, (ReverseTrace, ForwardTrace)) else x
+        return x.__class__([self.unwrap(e) for e in x]) if x.__class__ in (list, tuple) else x
+
+    def capture(self, x: Traced) -> Any:
+        """Return what stands for a traced value from outside."""
+        if id(x) not in self.seen:
+            self.seen[id(x)] = self.enter(x)
+            self.captured.append(x)
+        return self.seen[id(x)]
+
+
+def without_reverse(x: Any) -> Any:
+    """Return the value inside all reverse and forward traces."""
+    while isinstance(x, Traced) and isinstance(x._trace, (ReverseTrace, ForwardTrace)):
+        x = x.value
+    return x
+
+
+class ReplayTrace(ReverseTrace):
+    """Notes the graph of a checkpointed function; what it closes over is replaced by leaves, in the order of first use."""
+
+    __slots__ = ("leaves", "seen")
+
+    def adopt(self, x: Any) -> Any:
+        """Replace traced values from outside."""
+        if isinstance(x, Traced):
+            if x._trace is self or not isinstance(x._trace, (ReverseTrace, ForwardTrace)):
+                return x
+            if id(x) not in self.seen:
+                self.seen[id(x)] = (x, self.leaves[len(self.seen)])
+            return self.seen[id(x)][1]
+        return x.__class__([self.adopt(e) for e in x]) if x.__class__ in (list, tuple) else x
+
+    def process(self, prim: Primitive, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a primitive and note its node."""
+        return super().process(prim, self.adopt(args), {k: self.adopt(v) for k, v in kwargs.items()})
+
+
+class Replay:
+    """What the backward pass needs to run a checkpointed function again."""
+
+    def __init__(
+        self, f: Any, treedef: tree.TreeDef, leaves: list[Any], inputs: list[int], mine: list[bool], known: list[Any]
+    ) -> None:
+        self.f = f
+        self.treedef = treedef
+        self.inputs = inputs
+        self.leaves = [None if k in inputs else x for k, x in enumerate(leaves)]
+        self.mine = mine
+        self.known: list[Any] | None = known
+        self.prim = Primitive(
+            self.dispatch, GENERAL, {"leaves": self.pull}, name="checkpoint", signature="leaves, call", sequences=("leaves",)
+        )
+
+    def dispatch(self, leaves: list[Any], call: Replay) -> Any:
+        """Return the outputs, which the first run has found, through every trace that the leaves belong to."""
+        if isinstance(top_trace(leaves), (ReverseTrace, ForwardTrace)):
+            return bind(self.prim, (leaves, call), {})
+        known, self.known = self.known, None
+        return known
+
+    def pull(self, g: Any, leaves: list[Any]) -> list[Any]:
+        """Run the function again, this time noting its graph, and walk back through it."""
+        trace = ReplayTrace()
+        inner = [trace.leaf(x) for x in leaves]
+        n = len(self.inputs)
+        trace.leaves = inner[n:]
+        trace.seen = {}
+        all_leaves = list(self.leaves)
+        for k, x in zip(self.inputs, inner[:n], strict=True):
+            all_leaves[k] = x
+        args, kwargs = self.treedef.unflatten(all_leaves)
+        out = self.f(*args, **kwargs)
+        trace.end()
+        outputs = [x for x, m in zip(tree.leaves(out), self.mine, strict=True) if m]
+        pairs = [(x.note, ct) for x, ct in zip(outputs, g, strict=True) if isinstance(x, Traced) and x._trace is trace]
+        cts, _ = walk([note for note, _ in pairs], [ct for _, ct in pairs], len(leaves))
+        return [np.zeros(shape_of(x), dtype_of(x)) if ct is None else ct for ct, x in zip(cts, leaves, strict=True)]
+
+
+def checkpoint(f: Callable[P, R]) -> Checkpoint[P, R]:
+    """Return ``f`` as a function that keeps nothing for the backward pass but its inputs, and runs again there.
+
+    Memory for time: a long computation cut into n checkpointed parts keeps the values of one part at a time, and runs
+    each part twice. What ``f`` closes over is differentiated too. ``f`` has to do the same when it is run again.
+
+    Parameters
+    ----------
+    f : function of arrays, or trees of them
+
+    Returns
+    -------
+    function with the arguments of ``f``
+
+    Examples
+    --------
+    >>> grad(lambda x: checkpoint(np.sin)(x) ** 2)(0.5) == 2 * np.sin(0.5) * np.cos(0.5)
+    np.True_
+    """
+    return Checkpoint(f)
