@@ -4,12 +4,14 @@ The one idea: the network is a plain NumPy function of a dict of arrays, and ``v
 of the same shape. Everything else on this page is ordinary NumPy.
 """
 
+import contextlib
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
 from importlib.resources import files
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,16 +115,25 @@ def run(epochs: int = EPOCHS, seed: int = 0) -> float:
     return share
 
 
+def stop(*_: object) -> NoReturn:
+    """End at once, saying so in one line: what Ctrl-C asks for.
+
+    An exception could be lost on its way, for instance in a destructor of the library that happens to be running.
+    """
+    with contextlib.suppress(OSError):
+        os.write(1, b"\nStopped.\n" if os.isatty(1) else b"Stopped.\n")
+    os._exit(INTERRUPTED)
+
+
 def main() -> int:
     """Show one derivative, then train; return the exit status."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else whoever started us wants it ignored
+        signal.signal(signal.SIGINT, stop)
     try:
         print(f"grad(lambda x: x*x + x)(3.0) = {grad(lambda x: x * x + x)(3.0)}", flush=True)
         run()
-    except KeyboardInterrupt:
-        print("\nStopped." if sys.stdout.isatty() else "Stopped.", flush=True)
-        return INTERRUPTED
     except BrokenPipeError:  # the reader, such as ``head``, has left: nothing more can be printed, not even at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
     return 0
 

@@ -7,12 +7,16 @@ run on one example after the other: slow, and right.
 
 from __future__ import annotations
 
+import inspect
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from meintorch.core.primitive import ELEMENTWISE, STRUCTURAL, Primitive
-from meintorch.core.trace import Trace, Traced, is_many, rebuild
+from meintorch.core.trace import Trace, Traced, here, is_many, rebuild
+from meintorch.errors import BatchError
 
 
 class BatchTrace(Trace):
@@ -50,9 +54,11 @@ class BatchTrace(Trace):
         if self.size == 0:
             raise ValueError(f"{prim.name} has no batching rule, so it cannot be run on an empty batch")
         results = [prim.fun(*self.example(args, i), **self.example(kwargs, i)) for i in range(self.size)]
-        if is_many(results[0]):
-            return rebuild(results[0], [np.stack(parts) for parts in zip(*results, strict=True)])
-        return np.stack(results)
+        if not is_many(results[0]):
+            return joined(prim, results)
+        if len({len(parts) for parts in results}) > 1:
+            raise differ(prim)
+        return rebuild(results[0], [joined(prim, parts) for parts in zip(*results, strict=True)])
 
     def example(self, x: Any, i: int) -> Any:
         """Return arguments as the i-th example has them."""
@@ -63,6 +69,21 @@ class BatchTrace(Trace):
         return x.__class__([self.example(e, i) for e in x]) if x.__class__ in (list, tuple) else x
 
 
+def joined(prim: Primitive, results: Sequence[Any]) -> Any:
+    """Stack what the examples returned."""
+    if len({np.shape(x) for x in results}) > 1:
+        raise differ(prim)
+    return np.stack(results)
+
+
+def differ(prim: Primitive) -> BatchError:
+    """Make the error for a result whose shape is not the same for all examples."""
+    return BatchError(
+        f"{here()}: inside vmap {prim.name} returns arrays of different shapes for different examples. Choose entries with "
+        f"np.where(condition, x, 0), which keeps the shape, or loop over the examples instead of vmap."
+    )
+
+
 class BatchCall:
     """A call of a primitive on a batch, as batching rules see it.
 
@@ -70,21 +91,22 @@ class BatchCall:
     ----------
     size : number of examples
     args, kwargs : the arguments; those that are batched are arrays whose first axis is the batch
+    batched : where those stand: positions, keywords, and pairs (place, element) inside of sequences
     """
 
-    __slots__ = ("_batched", "_trace", "args", "kwargs", "prim", "size")
+    __slots__ = ("_trace", "args", "batched", "kwargs", "prim", "size")
 
     def __init__(self, trace: BatchTrace, prim: Primitive, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.prim = prim
         self.size = trace.size
         self._trace = trace
-        self._batched: set[Any] = set()
+        self.batched: set[Any] = set()
         self.args = [self._open(x, k) for k, x in enumerate(args)]
         self.kwargs = {name: self._open(x, name) for name, x in kwargs.items()}
 
     def _open(self, x: Any, place: Any) -> Any:
         if isinstance(x, Traced) and x._trace is self._trace:
-            self._batched.add(place)
+            self.batched.add(place)
             return x.value
         if x.__class__ is list or x.__class__ is tuple:
             opened = [self._open(e, (place, i)) for i, e in enumerate(x)]
@@ -95,15 +117,14 @@ class BatchCall:
         position = list(self.prim.signature.parameters).index(name)
         return position if position < len(self.args) else name
 
-    def is_batched(self, name: str, element: int = -1) -> bool:
-        """Tell whether a parameter, or one element of a sequence, has a batch axis."""
-        place = self._place(name)
-        return (place if element < 0 else (place, element)) in self._batched
+    def is_batched(self, name: str) -> bool:
+        """Tell whether a parameter has a batch axis."""
+        return self._place(name) in self.batched
 
     def only(self, *names: str) -> bool:
         """Tell whether nothing but the named parameters is batched, so that a rule for those can be used."""
         places = {self._place(name) for name in names}
-        return all((b[0] if isinstance(b, tuple) else b) in places for b in self._batched)
+        return all((b[0] if isinstance(b, tuple) else b) in places for b in self.batched)
 
     def get(self, name: str) -> Any:
         """Return an argument by its parameter's name, or its default (None where NumPy marks "not given")."""
@@ -123,13 +144,30 @@ class BatchCall:
         else:
             self.args[place] = value
 
-    def front(self, name: str, element: int = -1) -> Any:
-        """Return an array argument with a batch axis, which is added where it has none."""
-        x = self.get(name) if element < 0 else self.get(name)[element]
-        if self.is_batched(name, element):
-            return x
-        x = x if hasattr(x, "shape") else np.asarray(x)
-        return np.broadcast_to(x, (self.size, *x.shape))
+    def array(self, x: Any, place: Any) -> tuple[Any, bool]:
+        """Return an argument, and whether it is batched; a list that holds batched values is joined to an array."""
+        if place in self.batched:
+            return x, True
+        if x.__class__ is list or x.__class__ is tuple:
+            parts = [self.array(e, (place, i)) for i, e in enumerate(x)]
+            if any([batched for _, batched in parts]):
+                return np.stack([in_front(e, batched, self.size) for e, batched in parts], axis=1), True
+        return x, False
+
+    def operand(self, name: str) -> tuple[Any, bool]:
+        """Return a parameter's argument as an array, and whether it is batched."""
+        x, batched = self.array(self.get(name), self._place(name))
+        return (x if hasattr(x, "shape") else np.asarray(x)), batched
+
+    def many(self, name: str) -> list[tuple[Any, bool]]:
+        """Return the arrays of a parameter that takes several or a sequence, each with whether it is batched."""
+        place = self._place(name)
+        if self.prim.signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL:
+            return [] if place is name else [self.array(x, k) for k, x in enumerate(self.args[place:], place)]
+        x = self.get(name)
+        if place in self.batched:
+            return [(x[:, i], True) for i in range(x.shape[1])]
+        return [self.array(e, (place, i)) for i, e in enumerate(x)]
 
     def run(self) -> Any:
         """Call the primitive with the arguments as they are now."""
@@ -139,16 +177,27 @@ class BatchCall:
 
     def align(self) -> None:
         """Give the batched operands axes of length one, so that the batch axis stays in front when they broadcast."""
-        batched = self._batched
+        batched = self.batched
         ndims = [np.ndim(x) - (k in batched) for k, x in enumerate(self.args)]
         ndims += [np.ndim(x) - 1 for name, x in self.kwargs.items() if name in batched]
         n = max(ndims)
         for place in batched:
             here: Any = self.kwargs if isinstance(place, str) else self.args
-            x = here[place]
-            missing = n + 1 - x.ndim
-            if missing:
-                here[place] = x.reshape(x.shape[0], *(1,) * missing, *x.shape[1:])
+            here[place] = lift(here[place], True, n)
+
+
+def lift(x: Any, batched: bool, ndim: int) -> Any:
+    """Give a batched operand axes of length one, so that it broadcasts as an example with ``ndim`` axes does."""
+    missing = ndim + 1 - x.ndim if batched else 0
+    return x.reshape(x.shape[0], *(1,) * missing, *x.shape[1:]) if missing > 0 else x
+
+
+def in_front(x: Any, batched: bool, size: int) -> Any:
+    """Return an array with a batch axis, which is added where it has none."""
+    if batched:
+        return x
+    x = x if hasattr(x, "shape") else np.asarray(x)
+    return np.broadcast_to(x, (size, *x.shape))
 
 
 # A batching rule takes a BatchCall and returns the result, its first axis the batch; or None, and the examples are run one
@@ -173,6 +222,8 @@ def axis_batch(call: BatchCall) -> Any:
         return None
     n = call.get(array).ndim - 1
     axis = call.get("axis")
+    if n == 0 and axis is not None:
+        return None
     call.set("axis", tuple(range(1, n + 1)) if axis is None else shifted(axis, n))
     return call.run()
 
@@ -182,14 +233,41 @@ def flat_axis_batch(call: BatchCall) -> Any:
     array = next(iter(call.prim.signature.parameters))
     if not call.only(array):
         return None
-    x = call.get(array)
-    axis = call.get("axis")
+    x, axis = call.get(array), call.get("axis")
+    if axis is not None and x.ndim == 1:
+        return None
     if axis is None:
         if call.prim.signature.parameters.get("keepdims") is not None and call.get("keepdims"):
             return None
-        call.set(array, x.reshape(call.size, -1) if x.ndim != 2 else x)
+        call.set(array, flat(x))
     call.set("axis", 1 if axis is None else shifted(axis, x.ndim - 1))
     return call.run()
+
+
+def flat(x: Any) -> Any:
+    """Return a batch whose examples have one axis."""
+    return x if x.ndim == 2 else x.reshape(x.shape[0], math.prod(x.shape[1:]))
+
+
+def axes_batch(*names: str) -> Callable[[BatchCall], Any]:
+    """Make the batching rule of a function of one array whose parameters ``names`` are axes, or tuples of them."""
+
+    def rule(call: BatchCall) -> Any:
+        array = next(iter(call.prim.signature.parameters))
+        if not call.only(array):
+            return None
+        n = call.get(array).ndim - 1
+        for name in names:
+            call.set(name, shifted(call.get(name), n))
+        return call.run()
+
+    return rule
+
+
+def matrix_batch(call: BatchCall) -> Any:
+    """Batch a function of one matrix that takes stacks of them."""
+    array = next(iter(call.prim.signature.parameters))
+    return call.run() if call.only(array) and call.get(array).ndim > 2 else None
 
 
 def shifted(axis: Any, ndim: int) -> Any:

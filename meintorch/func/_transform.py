@@ -38,28 +38,10 @@ class Transformed(Generic[P, R]):
 
     def __repr__(self) -> str:
         inner = repr(self.f) if isinstance(self.f, Transformed) else getattr(self.f, "__qualname__", repr(self.f))
-        given = "".join([f", {k}={v!r}" for k, v in self.options.items() if v not in (0, False, None) or v is True])
+        given = "".join([f", {k}={v!r}" for k, v in self.options.items() if v not in (0, None, ())])
         return f"{self._kind}({inner}{given})"
 
     _kind = "transformed"
-
-
-def pick_arguments(f: Any, args: tuple[Any, ...], argnums: int | Sequence[int]) -> tuple[tuple[int, ...], bool]:
-    """Return the positions that ``argnums`` names, and whether it named just one."""
-    single = not isinstance(argnums, Sequence)
-    numbers: tuple[Any, ...] = tuple(argnums) if isinstance(argnums, Sequence) else (argnums,)
-    positions = []
-    for number in numbers:
-        if not -len(args) <= number < len(args):
-            name = getattr(f, "__name__", repr(f))
-            raise InputError(
-                f"argnums={number} asks for an argument that {name} was not given: it was called with {len(args)} "
-                f"positional argument{'s' if len(args) != 1 else ''}. Pass the argument by position, or change argnums."
-            )
-        positions.append(int(number) % len(args))
-    if len(set(positions)) < len(positions):
-        raise InputError(f"argnums={argnums} names an argument twice")
-    return tuple(positions), single
 
 
 def differentiable(x: Any, path: Callable[[], str]) -> Any:
@@ -96,34 +78,86 @@ def differentiable(x: Any, path: Callable[[], str]) -> Any:
     raise InputError(f"{path()} cannot be differentiated: it is {what}; {advice}.")
 
 
-def take_in(args: tuple[Any, ...], positions: tuple[int, ...]) -> tuple[list[Any], list[tree.TreeDef]]:
-    """Return the leaves of the differentiated arguments, ready to be traced, and one tree a position."""
-    leaves: list[Any] = []
-    trees = []
-    for position in positions:
-        arg = args[position]
-        found, treedef = tree.flatten(arg)
-        trees.append(treedef)
-        if not found and (arg is None or callable(arg)):
-            differentiable(arg, lambda p=position: f"argument {p}")  # type: ignore[misc]
-        for k, x in enumerate(found):
-            leaves.append(differentiable(x, lambda p=position, k=k: leaf_path(args[p], p, k)))  # type: ignore[misc]
-    return leaves, trees
+class Selection:
+    """The arguments of a call with respect to which it is differentiated.
+
+    Attributes
+    ----------
+    chosen : the arguments; ``values`` their leaves, ready to be traced; ``trees`` their structures
+    """
+
+    def __init__(
+        self,
+        f: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        argnums: int | Sequence[int] | None = None,
+        argnames: str | Sequence[str] | None = None,
+    ) -> None:
+        self.args = args
+        self.kwargs = kwargs
+        name = getattr(f, "__name__", repr(f))
+        self.argnums = 0 if argnums is None and argnames is None else argnums
+        self.argnames = argnames
+        self.places: list[Any] = [position_of(n, args, name) for n in as_tuple(self.argnums)]
+        for keyword in as_tuple(argnames):
+            if keyword not in kwargs:
+                raise InputError(
+                    f"argnames={keyword!r} asks for an argument that {name} was not given by keyword. Pass it as "
+                    f"{keyword}=..., or use argnums."
+                )
+            self.places.append(keyword)
+        if len(set(self.places)) < len(self.places):
+            raise InputError(f"argnums={argnums}, argnames={argnames} name an argument twice")
+        self.chosen = tuple([kwargs[p] if isinstance(p, str) else args[p] for p in self.places])
+        self.values: list[Any] = []
+        self.trees: list[tree.TreeDef] = []
+        for place, arg in zip(self.places, self.chosen, strict=True):
+            leaves, treedef = tree.flatten(arg)
+            self.trees.append(treedef)
+            label = f"argument {place!r}"
+            if not leaves and (arg is None or callable(arg)):
+                differentiable(arg, lambda label=label: label)  # type: ignore[misc]
+            for k, x in enumerate(leaves):
+                self.values.append(
+                    differentiable(x, lambda label=label, arg=arg, k=k: label + tree.paths(arg)[k])  # type: ignore[misc]
+                )
+
+    def call(self, f: Callable[..., Any], leaves: list[Any]) -> Any:
+        """Call the function with other leaves."""
+        args, kwargs = list(self.args), dict(self.kwargs)
+        for place, arg in zip(self.places, split(self.trees, leaves), strict=True):
+            if isinstance(place, str):
+                kwargs[place] = arg
+            else:
+                args[place] = arg
+        return f(*args, **kwargs)
+
+    def pack(self, leaves: list[Any]) -> PyTree:
+        """Arrange one result a leaf as argnums and argnames were given."""
+        parts = split(self.trees, leaves)
+        numbers = len(as_tuple(self.argnums))
+        by_number = tuple(parts[:numbers]) if isinstance(self.argnums, Sequence) else parts[0] if numbers else None
+        if self.argnames is None:
+            return by_number
+        named = parts[numbers:]
+        by_name = named[0] if isinstance(self.argnames, str) else dict(zip(self.argnames, named, strict=True))
+        return by_name if self.argnums is None else (by_number, by_name)
 
 
-def leaf_path(arg: PyTree, position: int, k: int) -> str:
-    """Spell where in the arguments a leaf lies."""
-    return f"argument {position}{tree.paths(arg)[k]}"
+def as_tuple(x: Any) -> tuple[Any, ...]:
+    """Return what argnums or argnames hold as a tuple."""
+    return () if x is None else tuple(x) if isinstance(x, Sequence) and not isinstance(x, str) else (x,)
 
 
-def put_back(args: tuple[Any, ...], positions: tuple[int, ...], trees: list[tree.TreeDef], leaves: list[Any]) -> list[Any]:
-    """Return the arguments with new leaves in the differentiated positions."""
-    out = list(args)
-    start = 0
-    for position, treedef in zip(positions, trees, strict=True):
-        out[position] = treedef.unflatten(leaves[start : start + treedef.num_leaves])
-        start += treedef.num_leaves
-    return out
+def position_of(number: Any, args: tuple[Any, ...], name: str) -> int:
+    """Return a position that an entry of argnums names."""
+    if not -len(args) <= number < len(args):
+        raise InputError(
+            f"argnums={number} asks for an argument that {name} was not given: it was called with {len(args)} "
+            f"positional argument{'s' if len(args) != 1 else ''}. Pass the argument by position, or use argnames."
+        )
+    return int(number) % len(args)
 
 
 def split(trees: list[tree.TreeDef], leaves: list[Any]) -> list[PyTree]:

@@ -379,7 +379,7 @@ class Checkpoint(Transformed[P, R]):
         traced = [leaves[k] for k in inputs] + segment.captured
         if known and top_trace(traced) is not None:
             for t in segment.captured:
-                t._trace.reopened = True
+                reopen(t)
             again = Replay(self.f, treedef, leaves, inputs, mine, known)
             known = again.dispatch(traced, again)
         fresh = iter(known)
@@ -439,6 +439,13 @@ class Segment(Trace):
             self.seen[id(x)] = self.enter(x)
             self.captured.append(x)
         return self.seen[id(x)]
+
+
+def reopen(x: Any) -> None:
+    """Let a captured value be used after its traces have ended: the backward pass runs its function again."""
+    while isinstance(x, Traced):
+        x._trace.reopened = True
+        x = x.value
 
 
 def without_reverse(x: Any) -> Any:

@@ -14,7 +14,7 @@ from meintorch.core.graph import walk
 from meintorch.core.shapes import dtype_of, shape_of
 from meintorch.core.trace import Traced
 from meintorch.errors import InputError
-from meintorch.func._transform import Like, explain, finished, put_back, strip, take_in
+from meintorch.func._transform import Like, Selection, explain, finished, strip
 from meintorch.func.reverse import unpack, vjp
 from meintorch.tensor import reverse_trace
 
@@ -49,13 +49,12 @@ def jvp(f: Callable[..., Any], primals: tuple[PyTree, ...], tangents: tuple[PyTr
     if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
         raise InputError("jvp takes its primals and tangents as tuples with one entry for each argument: jvp(f, (x,), (t,))")
     primals = tuple(primals)
-    positions = tuple(range(len(primals)))
-    values, trees = take_in(primals, positions)
-    directions = tangents_like(trees, values, tuple(tangents))
+    selection = Selection(f, primals, {}, range(len(primals)))
+    directions = tangents_like(selection.trees, selection.values, tuple(tangents))
     trace = ForwardTrace()
-    duals = [trace.wrap(x, t) for x, t in zip(values, directions, strict=True)]
+    duals = [trace.wrap(x, t) for x, t in zip(selection.values, directions, strict=True)]
     try:
-        out = f(*put_back(primals, positions, trees, duals))
+        out = selection.call(f, duals)
     except Exception as error:
         explain(error)
         raise

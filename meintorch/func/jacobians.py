@@ -11,7 +11,7 @@ from meintorch import tree
 from meintorch._typing import PyTree
 from meintorch.core.shapes import dtype_of, shape_of
 from meintorch.errors import InputError, OutputError
-from meintorch.func._transform import Like, P, Transformed, pick_arguments, take_in
+from meintorch.func._transform import Like, P, Selection, Transformed
 from meintorch.func.batching import vmap
 from meintorch.func.forward import Pushforward, jvp
 from meintorch.func.reverse import grad, vjp
@@ -30,30 +30,17 @@ class Jacobian(Transformed[P, Any]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Return the Jacobian at the given arguments."""
-        options = self.options
-        positions, single = pick_arguments(self.f, args, options["argnums"])
-        values, trees = take_in(args, positions)
-        chosen = tuple([args[p] for p in positions])
+        selection = Selection(self.f, args, kwargs, self.options["argnums"], self.options["argnames"])
+        values = selection.values
 
-        def g(*selected: Any) -> Any:
-            full = list(args)
-            for p, x in zip(positions, selected, strict=True):
-                full[p] = x
-            return self.f(*full, **kwargs)
+        def g(*chosen: Any) -> Any:
+            return selection.call(self.f, tree.leaves(chosen))
 
-        if options["holomorphic"] and any(dtype_of(x).kind != "c" for x in values):
+        if self.options["holomorphic"] and any(dtype_of(x).kind != "c" for x in values):
             raise InputError(f"{self!r}: with holomorphic=True every input has to be complex")
         columns = self._forward if self._mode == "fwd" else self._backward
-        blocks, out_tree, *aux = columns(g, chosen, values)
-        rows = []
-        for row in blocks:
-            arguments = []
-            start = 0
-            for treedef in trees:
-                arguments.append(treedef.unflatten(row[start : start + treedef.num_leaves]))
-                start += treedef.num_leaves
-            rows.append(arguments[0] if single else tuple(arguments))
-        jacobian = out_tree.unflatten(rows)
+        blocks, out_tree, *aux = columns(g, selection.chosen, values)
+        jacobian = out_tree.unflatten([selection.pack(row) for row in blocks])
         return (jacobian, *aux) if aux else jacobian
 
     def _backward(self, g: Callable[..., Any], args: tuple[Any, ...], values: list[Any]) -> Any:
@@ -144,8 +131,9 @@ def basis(x: Any) -> Any:
 
 def jacrev(
     f: Callable[P, Any],
-    argnums: int | Sequence[int] = 0,
+    argnums: int | Sequence[int] | None = None,
     *,
+    argnames: str | Sequence[str] | None = None,
     has_aux: bool = False,
     holomorphic: bool = False,
     chunk_size: int | None = None,
@@ -155,7 +143,7 @@ def jacrev(
     Parameters
     ----------
     f : function of arrays, or trees of them, that returns an array or a tree of them
-    argnums, has_aux : as for `meintorch.func.grad`
+    argnums, argnames, has_aux : as for `meintorch.func.grad`
     holomorphic : bool, optional
         Promise that ``f`` is holomorphic; inputs and outputs have to be complex, and the derivative is the complex one.
     chunk_size : int, optional
@@ -178,13 +166,22 @@ def jacrev(
     array([[2., 0.],
            [0., 4.]])
     """
-    return Jacobian(f, "rev", argnums=argnums, has_aux=has_aux, holomorphic=holomorphic, chunk_size=chunk_size)
+    return Jacobian(
+        f,
+        "rev",
+        argnums=argnums,
+        argnames=argnames,
+        has_aux=has_aux,
+        holomorphic=holomorphic,
+        chunk_size=chunk_size,
+    )
 
 
 def jacfwd(
     f: Callable[P, Any],
-    argnums: int | Sequence[int] = 0,
+    argnums: int | Sequence[int] | None = None,
     *,
+    argnames: str | Sequence[str] | None = None,
     has_aux: bool = False,
     holomorphic: bool = False,
     chunk_size: int | None = None,
@@ -198,13 +195,22 @@ def jacfwd(
     >>> jacfwd(lambda t: np.stack([t * t, 3 * t]))(2.0)
     array([4., 3.])
     """
-    return Jacobian(f, "fwd", argnums=argnums, has_aux=has_aux, holomorphic=holomorphic, chunk_size=chunk_size)
+    return Jacobian(
+        f,
+        "fwd",
+        argnums=argnums,
+        argnames=argnames,
+        has_aux=has_aux,
+        holomorphic=holomorphic,
+        chunk_size=chunk_size,
+    )
 
 
 def jacobian(
     f: Callable[P, Any],
-    argnums: int | Sequence[int] = 0,
+    argnums: int | Sequence[int] | None = None,
     *,
+    argnames: str | Sequence[str] | None = None,
     has_aux: bool = False,
     holomorphic: bool = False,
     chunk_size: int | None = None,
@@ -219,13 +225,22 @@ def jacobian(
     array([[1., 0.],
            [0., 1.]])
     """
-    return Jacobian(f, None, argnums=argnums, has_aux=has_aux, holomorphic=holomorphic, chunk_size=chunk_size)
+    return Jacobian(
+        f,
+        None,
+        argnums=argnums,
+        argnames=argnames,
+        has_aux=has_aux,
+        holomorphic=holomorphic,
+        chunk_size=chunk_size,
+    )
 
 
 def hessian(
     f: Callable[P, Any],
-    argnums: int | Sequence[int] = 0,
+    argnums: int | Sequence[int] | None = None,
     *,
+    argnames: str | Sequence[str] | None = None,
     has_aux: bool = False,
     holomorphic: bool = False,
     chunk_size: int | None = None,
@@ -245,7 +260,7 @@ def hessian(
     array([[4., 2.],
            [2., 0.]])
     """
-    options = {"argnums": argnums, "has_aux": has_aux, "holomorphic": holomorphic}
+    options = {"argnums": argnums, "argnames": argnames, "has_aux": has_aux, "holomorphic": holomorphic}
     return jacfwd(jacrev(f, chunk_size=chunk_size, **options), chunk_size=chunk_size, **options)  # type: ignore[arg-type]
 
 

@@ -18,14 +18,12 @@ from meintorch.func._transform import (
     Like,
     P,
     R,
+    Selection,
     Transformed,
     explain,
     finished,
-    pick_arguments,
-    put_back,
     split,
     strip,
-    take_in,
 )
 from meintorch.tensor import reverse_trace
 
@@ -40,13 +38,13 @@ class ValueAndGrad(Transformed[P, R]):
         return self._value_and_grad(args, kwargs)  # type: ignore[no-any-return]
 
     def _value_and_grad(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        argnums, has_aux = self.options["argnums"], self.options["has_aux"]
-        positions, single = pick_arguments(self.f, args, argnums)
-        values, trees = take_in(args, positions)
+        has_aux = self.options["has_aux"]
+        selection = Selection(self.f, args, kwargs, self.options["argnums"], self.options["argnames"])
+        values = selection.values
         trace = reverse_trace()
         leaves = [trace.leaf(x) for x in values]
         try:
-            out = self.f(*put_back(args, positions, trees, leaves), **kwargs)
+            out = selection.call(self.f, leaves)
         except Exception as error:
             explain(error)
             raise
@@ -63,8 +61,7 @@ class ValueAndGrad(Transformed[P, R]):
             root = ()
         check_scalar(out, self)
         cts, owned = walk(root, (dtype_of(out).type(1),) * len(root), len(values))
-        grads = split(trees, [finished(g, o, x) for g, o, x in zip(cts, owned, values, strict=True)])
-        gradient = grads[0] if single else tuple(grads)
+        gradient = selection.pack([finished(g, o, x) for g, o, x in zip(cts, owned, values, strict=True)])
         return ((out, aux) if has_aux else out), gradient
 
 
@@ -79,15 +76,23 @@ class Grad(ValueAndGrad[P, R]):
         return (gradient, value[1]) if self.options["has_aux"] else gradient  # type: ignore[return-value]
 
 
-def grad(f: Callable[P, Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False) -> Grad[P, Any]:
+def grad(
+    f: Callable[P, Any],
+    argnums: int | Sequence[int] | None = None,
+    *,
+    argnames: str | Sequence[str] | None = None,
+    has_aux: bool = False,
+) -> Grad[P, Any]:
     """Return a function that computes the gradient of ``f``.
 
     Parameters
     ----------
     f : function that returns a scalar (shape ``()``)
     argnums : int or sequence of int, optional
-        The positional arguments to differentiate with respect to; negative numbers count from the end. Each may be a
-        number, an array, or a tree of them (list, tuple, namedtuple, dict, dataclass).
+        The positional arguments to differentiate with respect to, the first if nothing is said; negative numbers count
+        from the end. Each may be a number, an array, or a tree of them (list, tuple, namedtuple, dict, dataclass).
+    argnames : str or sequence of str, optional
+        Keyword arguments to differentiate with respect to, instead of positional ones or beside them.
     has_aux : bool, optional
         Whether ``f`` returns a pair ``(value, aux)``, of which only the value is differentiated.
 
@@ -95,8 +100,9 @@ def grad(f: Callable[P, Any], argnums: int | Sequence[int] = 0, *, has_aux: bool
     -------
     function with the arguments of ``f``
         It returns the gradient, a tree like the argument: an ndarray for each leaf, with the leaf's shape and dtype
-        (0-d for a number; float64 for Python numbers and integers). A tuple of gradients if ``argnums`` is a sequence.
-        With ``has_aux`` a pair ``(gradient, aux)``.
+        (0-d for a number; float64 for Python numbers and integers). A tuple of gradients if ``argnums`` is a sequence, a
+        dict of them if ``argnames`` is one, and a pair of both if both are given. With ``has_aux`` a pair
+        ``(gradient, aux)``.
 
     Raises
     ------
@@ -114,17 +120,21 @@ def grad(f: Callable[P, Any], argnums: int | Sequence[int] = 0, *, has_aux: bool
     >>> grad(lambda x: x * x + x)(3.0)
     array(7.)
     """
-    return Grad(f, argnums=argnums, has_aux=has_aux)
+    return Grad(f, argnums=argnums, argnames=argnames, has_aux=has_aux)
 
 
 def value_and_grad(
-    f: Callable[P, R], argnums: int | Sequence[int] = 0, *, has_aux: bool = False
+    f: Callable[P, R],
+    argnums: int | Sequence[int] | None = None,
+    *,
+    argnames: str | Sequence[str] | None = None,
+    has_aux: bool = False,
 ) -> ValueAndGrad[P, tuple[R, Any]]:
     """Return a function that computes the value of ``f`` and its gradient, at the cost of one gradient.
 
     Parameters
     ----------
-    f, argnums, has_aux : as for `grad`
+    f, argnums, argnames, has_aux : as for `grad`
 
     Returns
     -------
@@ -142,7 +152,7 @@ def value_and_grad(
     >>> value_and_grad(np.sum)(np.array([1.0, 2.0]))
     (np.float64(3.0), array([1., 1.]))
     """
-    return ValueAndGrad(f, argnums=argnums, has_aux=has_aux)
+    return ValueAndGrad(f, argnums=argnums, argnames=argnames, has_aux=has_aux)
 
 
 class Pullback:
@@ -212,13 +222,12 @@ def vjp(f: Callable[..., Any], *primals: PyTree, has_aux: bool = False) -> Any:
     >>> pullback(np.ones(2))
     (array([ 1., -1.]),)
     """
-    positions = tuple(range(len(primals)))
-    values, trees = take_in(primals, positions)
-    values = [x.copy() if x.__class__ is np.ndarray else x for x in values]  # the pullback outlives this call
+    selection = Selection(f, primals, {}, range(len(primals)))
+    values = [x.copy() if x.__class__ is np.ndarray else x for x in selection.values]  # the pullback outlives this call
     trace = reverse_trace()
     leaves = [trace.leaf(x) for x in values]
     try:
-        out = f(*put_back(primals, positions, trees, leaves))
+        out = selection.call(f, leaves)
     except Exception as error:
         explain(error)
         raise
@@ -234,7 +243,7 @@ def vjp(f: Callable[..., Any], *primals: PyTree, has_aux: bool = False) -> Any:
     for x in outputs:
         if not hasattr(x, "dtype") and not isinstance(x, (int, float, complex)):
             raise OutputError(f"the function given to vjp returned a {type(x).__name__}: outputs must be arrays or numbers")
-    pullback = Pullback(roots, outputs, out_tree, values, trees)
+    pullback = Pullback(roots, outputs, out_tree, values, selection.trees)
     output = out_tree.unflatten(outputs)
     return (output, pullback, aux) if has_aux else (output, pullback)
 

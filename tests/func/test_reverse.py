@@ -140,6 +140,23 @@ def test_argnums() -> None:
     close(grad(f, argnums=[0])(2.0, 3.0, 5.0)[0], 45.0)
 
 
+def test_argnames() -> None:
+    f = lambda a, *, b, c=1.0: a * b * b * c  # noqa: E731
+    close(grad(f, argnames="b")(2.0, b=3.0), 12.0)
+    named = grad(f, argnames=("c", "b"))(2.0, b=3.0, c=5.0)
+    assert list(named) == ["c", "b"]
+    close(named["c"], 18.0)
+    by_number, by_name = grad(f, 0, argnames="b")(2.0, b=3.0)
+    close(by_number, 9.0)
+    close(by_name, 12.0)
+    (value, aux), g = value_and_grad(lambda *, p: (p["x"] ** 2, p["x"]), argnames="p", has_aux=True)(p={"x": 3.0})
+    assert value == 9.0
+    assert aux == 3.0
+    close(g["x"], 6.0)
+    with pytest.raises(errors.InputError, match="by keyword"):
+        grad(f, argnames="c")(2.0, b=3.0)
+
+
 def test_keyword_arguments_pass_through() -> None:
     close(grad(cubic)(2.0, scale=10.0), 121.0)
     close(grad(lambda x, *, mode: x * x if mode == "square" else x)(3.0, mode="square"), 6.0)
@@ -375,7 +392,7 @@ def test_complex_and_bool_outputs() -> None:
 def test_missing_argument() -> None:
     with pytest.raises(errors.InputError, match="argnums=2.*called with 2 positional"):
         grad(cubic, argnums=2)(1.0, 2.0)
-    with pytest.raises(errors.InputError, match="by position"):
+    with pytest.raises(errors.InputError, match="by position|argnames"):
         grad(cubic)(x=1.0)
     with pytest.raises(errors.InputError, match="twice"):
         grad(cubic, argnums=(0, -2))(1.0, 2.0)
