@@ -113,22 +113,23 @@ class BatchCall:
             return x.__class__(opened)
         return x
 
-    def _place(self, name: str) -> Any:
+    def place(self, name: str) -> Any:
+        """Return where a parameter's argument stands: a position, or the name where it is a keyword or not given."""
         position = list(self.prim.signature.parameters).index(name)
         return position if position < len(self.args) else name
 
     def is_batched(self, name: str) -> bool:
         """Tell whether a parameter has a batch axis."""
-        return self._place(name) in self.batched
+        return self.place(name) in self.batched
 
     def only(self, *names: str) -> bool:
         """Tell whether nothing but the named parameters is batched, so that a rule for those can be used."""
-        places = {self._place(name) for name in names}
+        places = {self.place(name) for name in names}
         return all((b[0] if isinstance(b, tuple) else b) in places for b in self.batched)
 
     def get(self, name: str) -> Any:
         """Return an argument by its parameter's name, or its default (None where NumPy marks "not given")."""
-        place = self._place(name)
+        place = self.place(name)
         if place is name:
             if name in self.kwargs:
                 return self.kwargs[name]
@@ -138,7 +139,7 @@ class BatchCall:
 
     def set(self, name: str, value: Any) -> None:
         """Change an argument."""
-        place = self._place(name)
+        place = self.place(name)
         if place is name:
             self.kwargs[name] = value
         else:
@@ -156,12 +157,12 @@ class BatchCall:
 
     def operand(self, name: str) -> tuple[Any, bool]:
         """Return a parameter's argument as an array, and whether it is batched."""
-        x, batched = self.array(self.get(name), self._place(name))
+        x, batched = self.array(self.get(name), self.place(name))
         return (x if hasattr(x, "shape") else np.asarray(x)), batched
 
     def many(self, name: str) -> list[tuple[Any, bool]]:
         """Return the arrays of a parameter that takes several or a sequence, each with whether it is batched."""
-        place = self._place(name)
+        place = self.place(name)
         if self.prim.signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL:
             return [] if place is name else [self.array(x, k) for k, x in enumerate(self.args[place:], place)]
         x = self.get(name)
@@ -215,6 +216,11 @@ def elementwise_batch(call: BatchCall) -> Any:
     return call.run()
 
 
+def entries_batch(call: BatchCall) -> Any:
+    """Batch a function that does the same with each entry of its first array, whatever else it is given."""
+    return call.run() if call.only(next(iter(call.prim.signature.parameters))) else None
+
+
 def axis_batch(call: BatchCall) -> Any:
     """Batch a function of one array with an ``axis``, a tuple of axes, or None for all of them."""
     array = next(iter(call.prim.signature.parameters))
@@ -250,7 +256,7 @@ def flat(x: Any) -> Any:
 
 
 def axes_batch(*names: str) -> Callable[[BatchCall], Any]:
-    """Make the batching rule of a function of one array whose parameters ``names`` are axes, or tuples of them."""
+    """Make the batching rule of a function of one array whose parameters ``names`` are axes: an int, a tuple, None for all."""
 
     def rule(call: BatchCall) -> Any:
         array = next(iter(call.prim.signature.parameters))
@@ -258,7 +264,8 @@ def axes_batch(*names: str) -> Callable[[BatchCall], Any]:
             return None
         n = call.get(array).ndim - 1
         for name in names:
-            call.set(name, shifted(call.get(name), n))
+            axes = call.get(name)
+            call.set(name, tuple(range(1, n + 1)) if axes is None else shifted(axes, n))
         return call.run()
 
     return rule
@@ -274,6 +281,6 @@ def shifted(axis: Any, ndim: int) -> Any:
     """Return an axis of an example as that of the batch."""
     if axis.__class__ is tuple or axis.__class__ is list:
         return tuple([shifted(a, ndim) for a in axis])
-    if not -ndim <= axis < max(ndim, 1):
+    if not -ndim <= axis < ndim:
         raise np.exceptions.AxisError(axis, ndim)
-    return axis % ndim + 1 if ndim else 1
+    return axis % ndim + 1

@@ -63,7 +63,7 @@ def push(call: Call, ans: Any) -> Any:
     """Return the tangent of a call's output; a list of them for several outputs."""
     prim = call.prim
     if prim.kind is LINEAR:
-        args, kwargs = linear_part(call)
+        args, kwargs = call.with_every(tangent_or_zeros, offsets=0)
         return prim.fun(*args, **kwargs)
     if prim.kind is MULTILINEAR:
         terms = []
@@ -94,35 +94,16 @@ def added(terms: list[Any]) -> Any:
     return total
 
 
-def linear_part(call: Call) -> tuple[list[Any], dict[str, Any]]:
-    """Return a linear call's arguments with every array replaced by its tangent, or by zeros if it has none."""
-    prim = call.prim
-    args, kwargs = list(call.args), dict(call.kwargs)
-    for parameter in (*prim.rules, *prim.offsets):
-        position = prim.parameters.index(parameter)
-        found = call.traced.get(parameter)
-        if position == prim.variadic:  # all further positional arguments are its elements
-            args[position:] = tangents_or_zeros(args[position:], found)
-            continue
-        here: Any = args if position < len(args) else kwargs
-        place: Any = position if position < len(args) else parameter
-        if place is parameter and parameter not in kwargs:
-            continue
-        if found.__class__ is list:
-            here[place] = here[place].__class__(tangents_or_zeros(here[place], found))
-        else:
-            here[place] = zero_of(here[place]) if found is None else found.note
-    return args, kwargs
-
-
 def tangents_or_zeros(xs: Any, found: Any) -> list[Any]:
     """Return for each array of a sequence its tangent, or zeros where it has none."""
-    traced = dict(found or ())
-    return [traced[i].note if i in traced else zero_of(x) for i, x in enumerate(xs)]
+    traced = dict(found)
+    return [tangent_or_zeros(traced.get(i, x)) for i, x in enumerate(xs)]
 
 
-def zero_of(x: Any) -> Any:
-    """Return zeros like an argument; for a Python number one that does not widen other dtypes."""
+def tangent_or_zeros(x: Any) -> Any:
+    """Return a value's tangent, or zeros; for a Python number a zero that does not widen other dtypes."""
+    if isinstance(x, Traced) and isinstance(x._trace, ForwardTrace):
+        return x.note
     return x if x is None else 0 if isinstance(x, (bool, int, float, complex)) else np.zeros_like(x)
 
 

@@ -9,6 +9,7 @@ pass. Of a parameter that takes a sequence of arrays the same suffixes give a tu
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -282,6 +283,22 @@ def name_of(fun: Callable[..., Any]) -> str:
 # ---------------------------------------------------------------- the registry and the row constructors
 
 registry: dict[Callable[..., Any], Primitive] = {}
+
+
+# Rows of functions of other libraries, which meintorch never imports: by module and name, made when a function is first met.
+later: dict[str, dict[str, Callable[[Callable[..., Any]], Primitive]]] = {}
+
+
+def find(fun: Callable[..., Any]) -> Primitive | None:
+    """Return the row of a callable, None if it has none."""
+    prim = registry.get(fun)
+    if prim is not None:
+        return prim
+    name = getattr(fun, "__name__", "")
+    for module, rows in later.items():
+        if name in rows and getattr(sys.modules.get(module), name, None) is fun:
+            return rows[name](fun)
+    return None
 
 
 def register(prim: Primitive) -> Primitive:

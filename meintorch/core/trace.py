@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from meintorch.core.primitive import COMPOSITE, CONSTANT, STRUCTURAL, Primitive, name_of, registry
+from meintorch.core.primitive import COMPOSITE, CONSTANT, STRUCTURAL, Primitive, find, name_of
 from meintorch.errors import EscapedTensorError, InPlaceError, LostDerivativeError, NoRuleError, source_line
 
 levels = itertools.count(1)
@@ -135,6 +135,38 @@ class Call:
         return self.trace.open(x)
 
 
+    def with_every(self, change: Callable[[Any], Any], *, offsets: Any) -> tuple[list[Any], dict[str, Any]]:
+        """Return the arguments with each array that may be differentiated changed, traced or not.
+
+        ``change`` sees traced values as such. ``offsets`` takes the place of what is added to an otherwise linear function.
+        """
+        prim = self.prim
+        traced = {}
+        for parameter, found in self.traced.items():
+            for element, t in found if found.__class__ is list else [(-1, found)]:
+                traced[parameter, element] = t
+
+        def changed(parameter: str, element: int, x: Any) -> Any:
+            return change(traced.get((parameter, element), x))
+
+        args, kwargs = list(self.args), dict(self.kwargs)
+        for parameter in (*prim.rules, *prim.offsets):
+            position = prim.parameters.index(parameter)
+            if position == prim.variadic:  # all further positional arguments are its elements
+                args[position:] = [changed(parameter, i, x) for i, x in enumerate(args[position:])]
+                continue
+            here: Any = args if position < len(args) else kwargs
+            place: Any = position if position < len(args) else parameter
+            if place is parameter and parameter not in kwargs:
+                continue
+            if parameter in prim.offsets:
+                here[place] = None if here[place] is None else offsets
+            elif parameter in prim.sequences:
+                here[place] = here[place].__class__([changed(parameter, i, x) for i, x in enumerate(here[place])])
+            else:
+                here[place] = changed(parameter, -1, here[place])
+        return args, kwargs
+
     def argument(self, parameter: str) -> Any:
         """Return one of the traced arguments, unwrapped."""
         place = self.places[parameter]
@@ -242,7 +274,7 @@ def refuse_options(prim: Primitive, args: tuple[Any, ...], kwargs: dict[str, Any
 
 def primitive_of(fun: Callable[..., Any]) -> Primitive:
     """Return the row of a NumPy callable, or say that there is none."""
-    prim = registry.get(fun)
+    prim = find(fun)
     if prim is None:
         raise NoRuleError(
             f"{here()}: {name_of(fun)} has no derivative rule. If its result should count as a constant, apply it to "

@@ -185,7 +185,7 @@ def to_axis(x: Any, batched: bool, axis: int | None, size: int, inputs: list[Any
     """Return an output with its batch axis where it is wanted, sharing memory with no input."""
     if not batched:
         if axis is None:
-            return x
+            return x.copy() if isinstance(x, np.ndarray) else x
         x = np.broadcast_to(x, (size, *np.shape(x)))
     elif axis is None:
         raise BatchError("out_axes is None for an output that differs from example to example; give it an axis")

@@ -69,8 +69,9 @@ def root(
 
     def find(p: PyTree) -> Any:
         def at(x: Any) -> Any:
-            return without_closure(residual(x, p), "root")
+            return residual(x, p)
 
+        without_closure(at(start), "root")
         if solver is not None:
             return np.asarray(solver(at, start), dtype=start.dtype)
         return newton(at, start, tol, max_iterations)

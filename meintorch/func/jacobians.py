@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -48,7 +49,7 @@ class Jacobian(Transformed[P, Any]):
         output, pullback, *aux = vjp(g, *args, has_aux=self.options["has_aux"])
         outputs, out_tree = tree.flatten(output)
         self._check_outputs(outputs)
-        if self._mode is None and sum([np.prod(shape_of(x)) for x in outputs]) > sum([np.prod(shape_of(x)) for x in values]):
+        if self._mode is None and entries(outputs) > entries(values):
             pushforward = Pushforward(pullback, output)
             return self._columns(pushforward, args, values), out_tree, *aux
         blocks = []
@@ -63,8 +64,7 @@ class Jacobian(Transformed[P, Any]):
             if shape == ():
                 row = one(np.ones((), dtype_of(x)))
             else:
-                row = vmap(one, chunk_size=self.options["chunk_size"])(basis(x))
-                row = [block.reshape(*shape, *shape_of(block)[1:]) for block in row]
+                row = [block.reshape(*shape, *shape_of(block)[1:]) for block in self._on_basis(one, x)]
             blocks.append(row)
         return blocks, out_tree, *aux
 
@@ -105,9 +105,16 @@ class Jacobian(Transformed[P, Any]):
             if shape == ():
                 columns.append(one(np.ones((), dtype_of(x))))
             else:
-                column = vmap(one, chunk_size=self.options["chunk_size"])(basis(x))
+                column = self._on_basis(one, x)
                 columns.append([np.moveaxis(b, 0, -1).reshape(*shape_of(b)[1:], *shape) for b in column])
         return [list(row) for row in zip(*columns, strict=True)]
+
+    def _on_basis(self, linear: Callable[[Any], list[Any]], x: Any) -> list[Any]:
+        """Run a linear map on all unit vectors of an array's space, so many at once as chunk_size says."""
+        n = math.prod(shape_of(x))
+        step = n if self.options["chunk_size"] is None else max(1, int(self.options["chunk_size"]))
+        parts = [vmap(linear)(unit_vectors(x, i, min(i + step, n))) for i in range(0, max(n, 1), max(step, 1))]
+        return parts[0] if len(parts) == 1 else [np.concatenate(blocks) for blocks in zip(*parts, strict=True)]
 
     def _check_outputs(self, outputs: list[Any]) -> None:
         for x in outputs:
@@ -123,10 +130,16 @@ class Jacobian(Transformed[P, Any]):
                 raise OutputError(f"{self!r}: with holomorphic=True every output has to be complex")
 
 
-def basis(x: Any) -> Any:
-    """Return the unit vectors of an array's space, one along the first axis."""
-    n = int(np.prod(shape_of(x)))
-    return np.eye(n, dtype=dtype_of(x)).reshape(n, *shape_of(x))
+def entries(arrays: list[Any]) -> int:
+    """Count the entries of several arrays."""
+    return sum([math.prod(shape_of(x)) for x in arrays])
+
+
+def unit_vectors(x: Any, start: int, stop: int) -> Any:
+    """Return some of the unit vectors of an array's space, one along the first axis."""
+    units = np.zeros((stop - start, math.prod(shape_of(x))), dtype_of(x))
+    units[np.arange(stop - start), np.arange(start, stop)] = 1
+    return units.reshape(stop - start, *shape_of(x))
 
 
 def jacrev(

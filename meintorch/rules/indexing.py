@@ -15,8 +15,99 @@ from numpy.lib.array_utils import normalize_axis_index
 from numpy.lib.stride_tricks import sliding_window_view
 
 from meintorch._typing import Array, Shape
+from meintorch.core.batching import BatchCall, BatchTrace, axes_batch, flat, flat_axis_batch, in_front, lift, shifted
 from meintorch.core.primitive import composite, linear, registry
-from meintorch.core.trace import Traced, bind, top_trace
+from meintorch.core.trace import Traced, bind, here, top_trace
+from meintorch.errors import BatchError
+
+# ---------------------------------------------------------------- reading from a batch
+
+
+def read(a: Any, index: Any) -> Any:
+    """Return ``a[index]``, also where only the index is traced, which a plain array would not see."""
+    return a[index] if top_trace((index,)) is None else bind(registry[operator.getitem], (a, index), {})
+
+
+def index_parts(call: BatchCall, index: Any, place: int) -> list[tuple[Any, bool]]:
+    """Return the parts of an index, each with whether it is batched."""
+    if place not in call.batched and index.__class__ is tuple:
+        return [call.array(part, (place, i)) for i, part in enumerate(index)]
+    return [call.array(index, place)]
+
+
+def is_slicing(part: Any) -> bool:
+    """Tell whether a part of an index only takes slices or adds an axis."""
+    return part is None or part is Ellipsis or isinstance(part, slice)
+
+
+def index_ndim(part: Any) -> int:
+    """Return how many axes a part of an index that is not slicing makes; a mask counts as its numbers."""
+    if part.__class__ is int or isinstance(part, np.integer):
+        return 0
+    part = part if hasattr(part, "dtype") else np.asarray(part)
+    return 1 if part.dtype.kind == "b" else int(part.ndim)
+
+
+def is_apart(parts: Sequence[Any]) -> bool:
+    """Tell whether slices lie between arrays of an index: then NumPy puts their axes in front of all others."""
+    there = [k for k, part in enumerate(parts) if not is_slicing(part)]
+    return bool(there) and there[-1] - there[0] >= len(there)
+
+
+def read_batch(a: Any, batched: bool, parts: list[tuple[Any, bool]], size: int) -> Any:
+    """Read the same entries of each example, or of each example its own."""
+    if any([b for _, b in parts]):
+        return read_own(a, batched, parts, size)
+    index = [part for part, _ in parts]
+    ans = read(a, (slice(None), *index))
+    if not is_apart(index):
+        return ans
+    return np.moveaxis(ans, max([index_ndim(part) for part in index if not is_slicing(part)]), 0)
+
+
+def read_own(a: Any, batched: bool, parts: list[tuple[Any, bool]], size: int) -> Any:
+    """Read by an index that differs from example to example: all arrays in it get a batch axis, the batch's number too."""
+    items: list[tuple[Any, bool]] = []
+    for part, b in parts:
+        if is_slicing(part):
+            items.append((part, False))
+            continue
+        x = part if hasattr(part, "dtype") else np.asarray(part, None if np.size(part) else np.intp)
+        if x.dtype.kind != "b":
+            items.append((x, b))
+        elif b:
+            raise masked("an index that is a mask")
+        elif x.ndim == 0:
+            return None
+        else:
+            items += [(numbers, False) for numbers in np.nonzero(x)]
+    index = [x for x, _ in items]
+    there = [k for k, x in enumerate(index) if not is_slicing(x)]
+    ndim = max([index[k].ndim - items[k][1] for k in there])
+    for k in there:
+        index[k] = lift(*items[k], ndim)
+    apart, first = is_apart(index), there[0]
+    # Axes of the result in front of those that the arrays make.
+    before = 0 if apart else first
+    if any([x is Ellipsis for x in index[:before]]):
+        taken = len([x for x in index if x is not None and x is not Ellipsis])
+        before += a.ndim - batched - taken - 1
+    if not batched:
+        ans = read(a, tuple(index))
+        return np.moveaxis(ans, before, 0) if before else ans
+    ans = read(a, (np.arange(size).reshape(size, *(1,) * ndim), *index))
+    if not before or not ndim:
+        return ans
+    return np.moveaxis(ans, range(1, ndim + 1), range(before + 1, before + ndim + 1))
+
+
+def masked(what: str) -> BatchError:
+    """Make the error for choosing entries by a condition that differs from example to example."""
+    return BatchError(
+        f"{here()}: inside vmap {what} picks another number of entries for each example, so the result has no shape. Use "
+        f"np.where(condition, x, 0) and go on with all entries, or loop over the examples instead of vmap."
+    )
+
 
 # ---------------------------------------------------------------- scattering
 
@@ -68,13 +159,40 @@ def positions_in(shape: Shape) -> Array:
     return np.arange(math.prod(shape)).reshape(shape)
 
 
-linear(scatter, g=lambda g, index: bind(registry[operator.getitem], (g, index), {}))
+def _scatter_batch(call: BatchCall) -> Any:
+    """Scatter into one long array, in which the examples lie end to end."""
+    (g, g_batched), shape = call.array(call.args[0], 0), call.args[1]
+    parts, size = index_parts(call, call.args[2], 2), call.size
+    g = in_front(g, g_batched, size)
+    index = tuple([part for part, _ in parts])
+    own = any([batched for _, batched in parts])
+    if not own and top_trace(index) is None and not may_repeat(index):
+        if is_apart(index):
+            g = np.moveaxis(g, 0, max([index_ndim(part) for part in index if not is_slicing(part)]))
+        return scatter(g, (size, *shape), (slice(None), *index))
+    places = positions_in(shape)
+    numbers = read_own(places, False, parts, size) if own else read(places, index)[None]
+    if numbers is None:
+        return None
+    entries = np.arange(size).reshape(size, 1) * places.size + flat(numbers)
+    return scatter(g.reshape(-1), (size * places.size,), entries.reshape(-1)).reshape(size, *shape)
+
+
+linear(scatter, g=lambda g, index: bind(registry[operator.getitem], (g, index), {}), batch=_scatter_batch)
 
 # ---------------------------------------------------------------- reading entries
 
 
+def _getitem_batch(call: BatchCall) -> Any:
+    return read_batch(call.args[0], 0 in call.batched, index_parts(call, call.args[1], 1), call.size)
+
+
 _row = linear(
-    operator.getitem, signature="a, b, /", into={"a": scatter_into}, a=lambda g, a_shape, b: scatter(g, a_shape, b)
+    operator.getitem,
+    signature="a, b, /",
+    into={"a": scatter_into},
+    a=lambda g, a_shape, b: scatter(g, a_shape, b),
+    batch=_getitem_batch,
 )
 _row.name, _row.symbol = "indexing", "[]"
 
@@ -105,17 +223,69 @@ def _compress_transpose(g: Any, a_shape: Any, condition: Any, axis: Any) -> Any:
     return _take_transpose(g, a_shape, np.flatnonzero(condition), axis, "raise")
 
 
-linear(np.take, a=_take_transpose)
-linear(np.take_along_axis, signature="arr, indices, axis=-1", arr=_take_along_axis_transpose)
-linear(np.compress, a=_compress_transpose)
-linear(np.extract, arr=lambda g, arr_shape, condition: _compress_transpose(g, arr_shape, condition, None))
+def _take_batch(call: BatchCall) -> Any:
+    a, batched = call.operand("a")
+    indices, own = call.operand("indices")
+    axis, mode = call.get("axis"), call.get("mode")
+    if not own:
+        return flat_axis_batch(call)
+    if indices.dtype.kind == "b":
+        return None
+    if axis is None:
+        a, axis = (flat(a) if batched else a.reshape(-1)), 0
+    axis = normalize_axis_index(axis, a.ndim - batched)
+    if not batched and axis == 0:
+        return np.take(a, indices, 0, mode=mode)
+    n = a.shape[axis + batched]
+    indices = indices % n if mode == "wrap" else np.clip(indices, 0, n - 1) if mode == "clip" else indices
+    return read_own(a, batched, [(slice(None), False)] * axis + [(indices, True)], call.size)
+
+
+def _take_along_axis_batch(call: BatchCall) -> Any:
+    arr, indices, axis = call.operand("arr"), call.operand("indices"), call.get("axis")
+    # What is not batched gets a batch axis of length one, along which it is broadcast.
+    x, i = [x if batched else x[None] for x, batched in (arr, indices)]
+    if axis is None:
+        return np.take_along_axis(flat(x), i, 1) if i.ndim == 2 else None
+    return np.take_along_axis(x, i, shifted(axis, x.ndim - 1)) if x.ndim == i.ndim else None
+
+
+def _compress_batch(call: BatchCall) -> Any:
+    if call.is_batched("condition"):
+        raise masked(call.prim.name)
+    a, _ = call.operand("a")
+    axis = call.get("axis")
+    if axis is None:
+        return np.compress(call.get("condition"), flat(a), axis=1)
+    return np.compress(call.get("condition"), a, axis=shifted(axis, a.ndim - 1))
+
+
+def _extract_batch(call: BatchCall) -> Any:
+    if call.is_batched("condition"):
+        raise masked(call.prim.name)
+    return np.compress(np.ravel(call.get("condition")), flat(call.get("arr")), axis=1)
+
+
+linear(np.take, a=_take_transpose, batch=_take_batch)
+linear(
+    np.take_along_axis,
+    signature="arr, indices, axis=-1",
+    arr=_take_along_axis_transpose,
+    batch=_take_along_axis_batch,
+)
+linear(np.compress, a=_compress_transpose, batch=_compress_batch)
+linear(
+    np.extract,
+    arr=lambda g, arr_shape, condition: _compress_transpose(g, arr_shape, condition, None),
+    batch=_extract_batch,
+)
 
 
 def _windows_transpose(g: Any, x_shape: Any, axis: Any) -> Any:
     return scatter_flat(g, x_shape, sliding_window_view(positions_in(x_shape), g.shape[len(x_shape) :], axis))
 
 
-linear(sliding_window_view, x=_windows_transpose)
+linear(sliding_window_view, x=_windows_transpose, batch=axes_batch("axis"))
 
 # ---------------------------------------------------------------- choosing among arrays
 # Written with np.where and a literal 0: what was not chosen contributes nothing, whatever g is.
@@ -140,9 +310,27 @@ def _first_true(condlist: Any) -> list[Any]:
     return [*firsts, rest]
 
 
-linear(np.choose, choices_=_choose_transpose)
+def _choose_batch(call: BatchCall) -> Any:
+    a, *choices = aligned([call.operand("a"), *call.many("choices")])
+    return np.choose(a, choices, mode=call.get("mode"))
+
+
+def _select_batch(call: BatchCall) -> Any:
+    conditions, choices = call.many("condlist"), call.many("choicelist")
+    *arrays, default = aligned([*conditions, *choices, call.array(call.get("default"), call.place("default"))])
+    return np.select(arrays[: len(conditions)], arrays[len(conditions) :], default)
+
+
+def aligned(operands: Sequence[tuple[Any, bool]]) -> list[Any]:
+    """Return operands of which some are batched, so that they broadcast with the batch in front."""
+    ndim = max([np.ndim(x) - batched for x, batched in operands])
+    return [lift(x, batched, ndim) for x, batched in operands]
+
+
+linear(np.choose, choices_=_choose_transpose, batch=_choose_batch)
 linear(
     np.select,
+    batch=_select_batch,
     choicelist_=lambda g, condlist: [np.where(first, g, 0) for first in _first_true(condlist)],
     default=lambda g, condlist: np.where(_first_true(condlist)[-1], g, 0),
 )
@@ -156,6 +344,8 @@ def cast(x: Any, dtype: Any) -> Any:
 
 @composite(np.piecewise)
 def _piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Any:
+    if isinstance(top_trace((condlist,)), BatchTrace):
+        raise masked("np.piecewise")
     if np.isscalar(condlist) or (not isinstance(condlist[0], (list, np.ndarray)) and np.ndim(x)):
         condlist = [condlist]
     conditions = [*np.asarray(condlist, bool)]

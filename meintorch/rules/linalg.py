@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from meintorch.core.batching import BatchCall, flat, shifted
 from meintorch.core.primitive import general
 from meintorch.core.shapes import axes_of, expand_reduced
 from meintorch.errors import NoRuleError
@@ -36,4 +37,15 @@ def _norm_vjp(g: Any, ans: Any, x: Any, ord: Any, axis: Any, keepdims: Any) -> A
     return full(g) * np.where(size == 0, 0, ratio ** (ord - 1)) * direction
 
 
-general(np.linalg.norm, x=_norm_vjp)
+def _norm_batch(call: BatchCall) -> Any:
+    x, order, axis, keepdims = [call.get(name) for name in ("x", "ord", "axis", "keepdims")]
+    n = x.ndim - 1
+    if axis is not None:
+        return np.linalg.norm(x, order, shifted(axis, n), keepdims)
+    if order is None:
+        ans = np.linalg.norm(flat(x), axis=1)
+        return ans.reshape(call.size, *(1,) * n) if keepdims else ans
+    return np.linalg.norm(x, order, (1, 2) if n == 2 else 1, keepdims) if n in {1, 2} else None
+
+
+general(np.linalg.norm, x=_norm_vjp, batch=_norm_batch)

@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from meintorch.core.batching import BatchCall, flat, lift, shifted
 from meintorch.core.primitive import composite, multilinear, spelling
 from meintorch.core.shapes import dtype_of, expand, shape_of
 from meintorch.errors import NoRuleError
-from meintorch.rules.indexing import array_of
+from meintorch.rules.indexing import array_of, sliding_window_view
 
 
 def _conj(x: Any) -> Any:
@@ -34,6 +35,196 @@ def _mT(x: Any) -> Any:  # noqa: N802 (as NumPy calls it)
 def _rows(x: Any) -> Any:
     """Return all vectors along the last axis, as the rows of one matrix."""
     return x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+
+
+# ---------------------------------------------------------------- batches of products
+
+Operand = tuple[Any, bool]  # an array, and whether it is batched
+
+
+def _ndim(x: Operand) -> int:
+    """Return the number of axes that an example has."""
+    return int(x[0].ndim) - x[1]
+
+
+def _stacked(a: Operand, b: Operand, product: Callable[..., Any], a_core: int, b_core: int) -> Any:
+    """Apply a product that takes stacks; the last ``a_core`` and ``b_core`` axes are those of one matrix or vector."""
+    ndim = max(_ndim(a) - a_core, _ndim(b) - b_core)
+    return product(lift(*a, ndim + a_core), lift(*b, ndim + b_core))
+
+
+def _contract(a: Operand, b: Operand, of_a: list[int], of_b: list[int]) -> Any:
+    """Contract axes of two arrays, of which one or both are batched, by one product of matrices or of stacks."""
+    m, n = _ndim(a) - len(of_a), _ndim(b) - len(of_b)
+    (x, x_batched), (y, y_batched) = a, b
+    left, right = [k + x_batched for k in of_a], [k + y_batched for k in of_b]
+    if not y_batched:
+        return np.tensordot(x, y, (left, right))
+    if not x_batched:
+        return np.tensordot(y, x, (right, left)) if n == 0 else np.moveaxis(np.tensordot(x, y, (left, right)), m, 0)
+    free = [k for k in range(1, x.ndim) if k not in left], [k for k in range(1, y.ndim) if k not in right]
+    x, y = np.transpose(x, (0, *free[0], *left)), np.transpose(y, (0, *right, *free[1]))
+    rows, inner, columns = x.shape[1 : m + 1], math.prod(x.shape[m + 1 :]), y.shape[1 + len(right) :]
+    size = x.shape[0]
+    x, y = x.reshape(size, math.prod(rows), inner), y.reshape(size, inner, math.prod(columns))
+    return np.matmul(x, y).reshape(size, *rows, *columns)
+
+
+def _matmul(a: Operand, b: Operand, **options: Any) -> Any:
+    """Multiply as np.matmul does."""
+    m, n = _ndim(a), _ndim(b)
+    x, y = a[0], b[0]
+    if not m or not n:
+        return None
+    if not b[1] and n <= 2:  # one matrix, or vector, for all rows of all examples
+        return np.matmul(_rows(x), y, **options).reshape(*x.shape[:-1], *y.shape[1:])
+    if not a[1] and n == 1 and m <= 2:
+        return np.matmul(y, x.T, **options)
+    x, y = (x[..., None, :] if m == 1 else x), (y[..., None] if n == 1 else y)
+    h = _stacked((x, a[1]), (y, b[1]), lambda x, y: np.matmul(x, y, **options), 2, 2)
+    h = h[..., 0] if n == 1 else h
+    return (h[..., 0] if n == 1 else h[..., 0, :]) if m == 1 else h
+
+
+def _matmul_batch(call: BatchCall) -> Any:
+    return _matmul(call.operand("x1"), call.operand("x2"), **call.kwargs)
+
+
+def _dot_batch(call: BatchCall) -> Any:
+    return _dot(call.operand("a"), call.operand("b"))
+
+
+def _dot(a: Operand, b: Operand) -> Any:
+    if not _ndim(a) or not _ndim(b):
+        return _stacked(a, b, np.multiply, 0, 0)
+    return _matmul(a, b) if _ndim(b) <= 2 else _contract(a, b, [_ndim(a) - 1], [_ndim(b) - 2])
+
+
+def _inner_batch(call: BatchCall) -> Any:
+    a, b = call.operand("a"), call.operand("b")
+    if not _ndim(a) or not _ndim(b):
+        return _stacked(a, b, np.multiply, 0, 0)
+    return _contract(a, b, [_ndim(a) - 1], [_ndim(b) - 1])
+
+
+def _vector(x: Operand) -> Operand:
+    """Return the entries of an array as a vector."""
+    return (flat(x[0]) if x[1] else x[0].reshape(-1)), x[1]
+
+
+def _vdot_batch(call: BatchCall) -> Any:
+    a, batched = _vector(call.operand("a"))
+    return _matmul((_conj(a), batched), _vector(call.operand("b")))
+
+
+def _outer_batch(call: BatchCall) -> Any:
+    (a, a_batched), b = _vector(call.operand("a")), _vector(call.operand("b"))
+    return np.multiply(a[..., None], lift(*b, 2) if b[1] else b[0])
+
+
+def _kron_batch(call: BatchCall) -> Any:
+    """Multiply with the operands' axes alternating, and take them together in pairs."""
+    a, b = call.operand("a"), call.operand("b")
+    ndim = max(_ndim(a), _ndim(b))
+    shapes = [(1,) * (ndim - _ndim(x)) + x[0].shape[x[1] :] for x in (a, b)]
+    x = a[0].reshape(*a[0].shape[: a[1]], *[k for n in shapes[0] for k in (n, 1)])
+    y = b[0].reshape(*b[0].shape[: b[1]], *[k for n in shapes[1] for k in (1, n)])
+    return np.multiply(x, y).reshape(call.size, *[m * n for m, n in zip(*shapes, strict=True)])
+
+
+def _multi_dot_batch(call: BatchCall) -> Any:
+    operands = [(x if hasattr(x, "shape") else np.asarray(x), batched) for x, batched in call.many("arrays")]
+    if len(operands) == 2:
+        return _dot(*operands)
+    letters = [_LETTERS[k : k + 2] for k in range(1, len(operands) + 1)]
+    if _ndim(operands[0]) == 1:
+        letters[0] = letters[0][1:]
+    if _ndim(operands[-1]) == 1:
+        letters[-1] = letters[-1][:1]
+    out = letters[0][:-1] + letters[-1][1:]
+    subscripts = ",".join([_LETTERS[0] * x[1] + names for x, names in zip(operands, letters, strict=True)])
+    return np.einsum(f"{subscripts}->{_LETTERS[0]}{out}", *[x for x, _ in operands], optimize=True)
+
+
+def _vecdot_batch(call: BatchCall) -> Any:
+    options = dict(call.kwargs)
+    axis, pair = options.pop("axis", -1), [call.operand("x1"), call.operand("x2")]
+    if axis != -1:
+        if options.get("keepdims"):
+            return None
+        pair = [(np.moveaxis(x, shifted(axis, x.ndim - 1) if b else axis, -1), b) for x, b in pair]
+    return _stacked(*pair, lambda x, y: np.vecdot(x, y, **options), 1, 1)
+
+
+def _matvec_batch(call: BatchCall) -> Any:
+    x1, x2 = call.operand("x1"), call.operand("x2")
+    if not x1[1] and x1[0].ndim == 2:
+        return _matmul(x2, (x1[0].T, False), **call.kwargs)
+    return _stacked(x1, x2, lambda x, y: np.matvec(x, y, **call.kwargs), 2, 1)
+
+
+def _vecmat_batch(call: BatchCall) -> Any:
+    x1, x2 = call.operand("x1"), call.operand("x2")
+    if not x2[1] and x2[0].ndim == 2:
+        return _matmul((_conj(x1[0]), x1[1]), x2, **call.kwargs)
+    return _stacked(x1, x2, lambda x, y: np.vecmat(x, y, **call.kwargs), 1, 2)
+
+
+def _cross_batch(call: BatchCall) -> Any:
+    axis = call.get("axis")
+    axes = [call.get(name) if axis is None else axis for name in ("axisa", "axisb", "axisc")]
+    pair = [
+        (np.moveaxis(x, shifted(k, x.ndim - 1) if batched else k, -1), batched)
+        for (x, batched), k in zip((call.operand("a"), call.operand("b")), axes, strict=False)
+    ]
+    h = _stacked(*pair, np.cross, 1, 1)
+    return h if pair[0][0].shape[-1] == pair[1][0].shape[-1] == 2 else np.moveaxis(h, -1, shifted(axes[2], h.ndim - 1))
+
+
+def _tensordot_batch(call: BatchCall) -> Any:
+    a, b = call.operand("a"), call.operand("b")
+    return _contract(a, b, *_contracted(call.get("axes"), _ndim(a), _ndim(b)))
+
+
+def _einsum_batch(call: BatchCall) -> Any:
+    """Give the batch a letter that is not in use, as the first one."""
+    operands, flags = zip(*call.many("operands"), strict=True)
+    arrays, subs, out = _subscripts(operands, flags)
+    letter = next((c for c in _LETTERS if c not in "".join([*subs, out])), None)
+    if letter is None:
+        return None
+    batched = flags[1:] if isinstance(operands[0], str) else flags[::2]
+    subs = [letter * flag + sub for sub, flag in zip(subs, batched, strict=False)]
+    return np.einsum(f"{','.join(subs)}->{letter}{out}", *arrays, **call.kwargs)
+
+
+def _convolve(a: Operand, v: Operand, mode: Any, *, correlate: bool) -> Any:
+    """Multiply windows of the longer array, reversed or not, with the shorter one."""
+    m, n = [x[0].shape[-1] for x in (a, v)]
+    kind = "vsf".index(mode[0].lower()) if isinstance(mode, str) else mode
+    if not m or not n or m * n > 1 << 16:  # for arrays so long nothing is gained, and windows would take much memory
+        return None
+    if correlate:
+        v = (_conj(v[0])[..., ::-1], v[1])
+    long, short, start = (v, a, min(m, n) // 2) if m < n else (a, v, (min(m, n) - 1) // 2)
+    k, length = min(m, n), max(m, n)
+    if not correlate:
+        start = (k - 1) // 2
+    start, count = [(k - 1, length - k + 1), (start, length), (0, length + k - 1)][kind]
+    zeros = np.zeros((*long[0].shape[:-1], k - 1), long[0].dtype)
+    windows = sliding_window_view(np.concatenate([zeros, long[0], zeros], -1), k, -1)[..., start : start + count, :]
+    subscripts = f"{'b' * long[1]}tk,{'b' * short[1]}k->bt"
+    return np.einsum(subscripts, windows, short[0][..., ::-1])
+
+
+def _convolve_batch(call: BatchCall) -> Any:
+    a, v = _vector(call.operand("a")), _vector(call.operand("v"))
+    return _convolve(a, v, call.get("mode"), correlate=False)
+
+
+def _correlate_batch(call: BatchCall) -> Any:
+    a, v = call.operand("a"), call.operand("v")
+    return _convolve(a, v, call.get("mode"), correlate=True) if _ndim(a) == _ndim(v) == 1 else None
 
 
 # ---------------------------------------------------------------- matmul and dot
@@ -62,7 +253,13 @@ def _matmul_x2(g: Any, x1: Any, x2_ndim: int) -> Any:
     return x1[:, None] * g[..., None, :] if x1.ndim == 1 else np.matmul(_mT(x1), g)
 
 
-multilinear(np.matmul, refused=("axes", "axis", "keepdims", "casting"), x1=_matmul_x1, x2=_matmul_x2)
+multilinear(
+    np.matmul,
+    refused=("axes", "axis", "keepdims", "casting"),
+    x1=_matmul_x1,
+    x2=_matmul_x2,
+    batch=_matmul_batch,
+)
 spelling(operator.matmul, np.matmul, "@")
 
 
@@ -83,7 +280,7 @@ def _dot_b(g: Any, a: Any, a_ndim: int, b_ndim: int) -> Any:
     return np.moveaxis(np.tensordot(a, g, (lead, lead)), 0, -2)
 
 
-multilinear(np.dot, signature="a, b, out=None", a=_dot_a, b=_dot_b)
+multilinear(np.dot, signature="a, b, out=None", a=_dot_a, b=_dot_b, batch=_dot_batch)
 
 
 def _multi_dot_vjp(g: Any, arrays: Sequence[Any], wanted: list[int]) -> list[Any]:
@@ -106,19 +303,21 @@ def _multi_dot_vjp(g: Any, arrays: Sequence[Any], wanted: list[int]) -> list[Any
     return cts
 
 
-multilinear(np.linalg.multi_dot, arrays_=_multi_dot_vjp)
+multilinear(np.linalg.multi_dot, arrays_=_multi_dot_vjp, batch=_multi_dot_batch)
 
 # ---------------------------------------------------------------- vectors along one axis
 
 
 multilinear(
     np.vdot,
+    batch=_vdot_batch,
     signature="a, b, /",
     a=lambda g, a_shape, b: _conj(g * np.reshape(b, a_shape)),
     b=lambda g, a, b_shape: g * np.reshape(_conj(a), b_shape),
 )
 multilinear(
     np.inner,
+    batch=_inner_batch,
     signature="a, b, /",
     a=lambda g, a_ndim, b, b_ndim: np.tensordot(g, b, b_ndim - 1) if a_ndim and b_ndim else g * b,
     b=lambda g, a, a_ndim, b_ndim: (
@@ -127,6 +326,7 @@ multilinear(
 )
 multilinear(
     np.outer,
+    batch=_outer_batch,
     a=lambda g, a_shape, b: np.dot(g, np.ravel(b)).reshape(a_shape),
     b=lambda g, a, b_shape: np.dot(np.ravel(a), g).reshape(b_shape),
 )
@@ -144,6 +344,7 @@ def _vecdot_share(g: Any, other: Any, ndim: int, options: dict[str, Any]) -> Any
 
 multilinear(
     np.vecdot,
+    batch=_vecdot_batch,
     refused=("axes", "casting"),
     x1=lambda g, x1_ndim, x2, options: _conj(_vecdot_share(g, x2, x1_ndim, options)),
     x2=lambda g, x1, x2_ndim, options: _vecdot_share(g, _conj(x1), x2_ndim, options),
@@ -163,12 +364,14 @@ def _pairs(u: Any, v: Any, ndim: int) -> Any:
 if hasattr(np, "matvec"):  # NumPy 2.2
     multilinear(
         np.matvec,
+        batch=_matvec_batch,
         refused=("axes", "axis", "keepdims", "casting"),
         x1=lambda g, x1_ndim, x2: _pairs(g, x2, x1_ndim),
         x2=lambda g, x1: _apply(_mT(x1), g),
     )
     multilinear(
         np.vecmat,
+        batch=_vecmat_batch,
         refused=("axes", "axis", "keepdims", "casting"),
         x1=lambda g, x2: _conj(_apply(x2, g)),
         x2=lambda g, x1, x2_ndim: _pairs(_conj(x1), g, x2_ndim),
@@ -201,7 +404,7 @@ def _cross_b(g: Any, a: Any, b_shape: Any, axisa: int, axisb: int, axisc: int, a
     return _cross_share(g, b_shape, a, (axisb, axisa, axisc), axis, lambda a, g: np.cross(g, a))
 
 
-multilinear(np.cross, a=_cross_a, b=_cross_b)
+multilinear(np.cross, a=_cross_a, b=_cross_b, batch=_cross_batch)
 
 # ---------------------------------------------------------------- contractions
 
@@ -230,7 +433,7 @@ def _tensordot_b(g: Any, a: Any, a_ndim: int, b_ndim: int, axes: Any) -> Any:
     return _tensordot_share(g, a, of_b, of_a, range(a_ndim - len(of_a)))
 
 
-multilinear(np.tensordot, a=_tensordot_a, b=_tensordot_b)
+multilinear(np.tensordot, a=_tensordot_a, b=_tensordot_b, batch=_tensordot_batch)
 
 
 def _kron_share(g: Any, shape: Any, other: Any, parity: int) -> Any:
@@ -245,6 +448,7 @@ def _kron_share(g: Any, shape: Any, other: Any, parity: int) -> Any:
 
 multilinear(
     np.kron,
+    batch=_kron_batch,
     a=lambda g, a_shape, b: _kron_share(g, a_shape, b, 1),
     b=lambda g, a, b_shape: _kron_share(g, b_shape, a, 0),
 )
@@ -252,9 +456,14 @@ multilinear(
 _LETTERS = string.ascii_uppercase + string.ascii_lowercase  # NumPy's order of labels given as numbers
 
 
-def _subscripts(operands: Sequence[Any]) -> tuple[Sequence[Any], list[str], str]:
-    """Return the arrays of an einsum call, the letters of their axes and of the output; ellipses are spelt out."""
-    if isinstance(operands[0], str):
+def _subscripts(operands: Sequence[Any], flags: Sequence[bool] = ()) -> tuple[Sequence[Any], list[str], str]:
+    """Return the arrays of an einsum call, the letters of their axes and of the output; ellipses are spelt out.
+
+    ``flags`` tell which operands have a batch axis, to which no letter belongs.
+    """
+    named = isinstance(operands[0], str)
+    extra = flags[1:] if named else flags[::2]
+    if named:
         arrays, text = operands[1:], operands[0].replace(" ", "")
     else:
         pairs, odd = divmod(len(operands), 2)
@@ -263,7 +472,8 @@ def _subscripts(operands: Sequence[Any]) -> tuple[Sequence[Any], list[str], str]
         text = ",".join(spelt[:pairs]) + ("->" + spelt[-1] if odd else "")
     inputs, arrow, out = text.partition("->")
     subs = inputs.split(",")
-    hidden = [len(shape_of(x)) - len(s) + 3 if "..." in s else 0 for x, s in zip(arrays, subs, strict=True)]
+    ndims = [len(shape_of(x)) - (bool(flags) and extra[k]) for k, x in enumerate(arrays)]
+    hidden = [n - len(s) + 3 if "..." in s else 0 for n, s in zip(ndims, subs, strict=True)]
     most = max(hidden)
     dots = "".join([c for c in _LETTERS if c not in text][:most])
     if not arrow:
@@ -303,7 +513,7 @@ def _einsum_share(others: list[Any], letters: list[str], shape: Any, sub: str, *
     return expand(h, shape)
 
 
-multilinear(np.einsum, refused=("casting",), operands_=_einsum_vjp)
+multilinear(np.einsum, refused=("casting",), operands_=_einsum_vjp, batch=_einsum_batch)
 
 # ---------------------------------------------------------------- convolutions and polynomials
 
@@ -327,7 +537,7 @@ def _convolve_a(g: Any, a_shape: Any, v: Any, mode: Any) -> Any:
     return np.convolve(_full(g, math.prod(a_shape), v.size, mode), v[::-1], "valid").reshape(a_shape)
 
 
-multilinear(np.convolve, a=_convolve_a, v=lambda g, a, v_shape, mode: _convolve_a(g, v_shape, a, mode))
+multilinear(np.convolve, batch=_convolve_batch, a=_convolve_a, v=lambda g, a, v_shape, mode: _convolve_a(g, v_shape, a, mode))
 
 
 def _correlate_a(g: Any, a_shape: Any, v: Any, mode: Any) -> Any:
@@ -340,7 +550,7 @@ def _correlate_v(g: Any, a: Any, v_shape: Any, mode: Any) -> Any:
     return _conj(np.convolve(_full(g, m, n, mode, reverse=m < n), a[::-1], "valid")[::-1])
 
 
-multilinear(np.correlate, a=_correlate_a, v=_correlate_v)
+multilinear(np.correlate, batch=_correlate_batch, a=_correlate_a, v=_correlate_v)
 
 
 @composite(np.polyval)

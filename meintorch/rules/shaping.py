@@ -10,15 +10,29 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from meintorch._typing import Shape
+from meintorch.core.batching import (
+    BatchCall,
+    axes_batch,
+    axis_batch,
+    elementwise_batch,
+    entries_batch,
+    flat,
+    flat_axis_batch,
+    in_front,
+    lift,
+    matrix_batch,
+    shifted,
+)
 from meintorch.core.primitive import composite, general, linear
 from meintorch.core.shapes import astype, expand, fit, shape_of, unbroadcast
+from meintorch.core.trace import top_trace
 from meintorch.errors import NoRuleError
 from meintorch.rules.indexing import array_of, positions_in, scatter, scatter_flat
 
 # ---------------------------------------------------------------- copies
 
-linear(np.copy, a=lambda g: g)
-linear(astype, x=lambda g, x_shape, x_dtype: fit(g, x_shape, x_dtype))
+linear(np.copy, a=lambda g: g, batch=entries_batch)
+linear(astype, x=lambda g, x_shape, x_dtype: fit(g, x_shape, x_dtype), batch=entries_batch)
 
 if hasattr(np, "astype"):  # since NumPy 2.1
 
@@ -62,25 +76,90 @@ def _reshape_jvp(t: Any, ans_shape: Any, order: Any) -> Any:
     return _reshape_transpose(t, ans_shape, order)
 
 
+def _reshape_batch(call: BatchCall) -> Any:
+    if not call.only("a") or call.get("order") != "C":
+        return None
+    name = "shape" if call.get("shape") is not None else "newshape"
+    a, shape = call.get("a"), call.get(name)
+    shape = (shape,) if np.ndim(shape) == 0 else tuple(shape)
+    if -1 in shape and not a.size:  # what -1 stands for is found from one example
+        shape = np.empty(a.shape[1:], bool).reshape(shape).shape
+    call.set(name, (call.size, *shape))
+    return call.run()
+
+
+def _ravel_batch(call: BatchCall) -> Any:
+    return flat(call.get("a")) if call.get("order") == "C" else None
+
+
+def _transpose_batch(call: BatchCall) -> Any:
+    a, axes = call.get("a"), call.get("axes")
+    n = a.ndim - 1
+    axes = range(n, 0, -1) if axes is None else shifted((axes,) if np.ndim(axes) == 0 else tuple(axes), n)
+    return np.transpose(a, (0, *axes))
+
+
+def _rollaxis_batch(call: BatchCall) -> Any:
+    a, start = call.get("a"), call.get("start")
+    n = a.ndim - 1
+    start = start + n if start < 0 else start
+    return np.rollaxis(a, shifted(call.get("axis"), n), start + 1) if 0 <= start <= n else None
+
+
+def _expand_dims_batch(call: BatchCall) -> Any:
+    a, axis = call.get("a"), call.get("axis")
+    return np.expand_dims(a, shifted(axis, a.ndim - 1 + (len(axis) if np.ndim(axis) else 1)))
+
+
+def _squeeze_batch(call: BatchCall) -> Any:
+    a, axis = call.get("a"), call.get("axis")
+    short = tuple([k for k in range(1, a.ndim) if a.shape[k] == 1])
+    return np.squeeze(a, short if axis is None else shifted(axis, a.ndim - 1))
+
+
+def _broadcast_to_batch(call: BatchCall) -> Any:
+    x, shape = call.get("array"), call.get("shape")
+    shape = (shape,) if np.ndim(shape) == 0 else tuple(shape)
+    return np.broadcast_to(lift(x, True, len(shape)), (call.size, *shape)) if len(shape) >= x.ndim - 1 else None
+
+
+def _atleast_batch(call: BatchCall) -> Any:
+    """Give each array the shape that NumPy gives to one of that of an example."""
+    results = []
+    for x, batched in call.many("arys"):
+        y = in_front(x, batched, call.size)
+        results.append(y.reshape(call.size, *call.prim.fun(np.broadcast_to(False, y.shape[1:])).shape))
+    return tuple(results) if len(results) > 1 else results[0]
+
+
 # Linear, but not by the function itself: a tangent may lie in memory in another order than its value.
 general(
     np.reshape,
     signature="a, shape=None, order='C', newshape=None, copy=None",
     a=_reshape_transpose,
     jvp={"a": _reshape_jvp},
+    batch=_reshape_batch,
 )
-general(np.ravel, a=_reshape_transpose, jvp={"a": _reshape_jvp})
-linear(np.transpose, a=_axes_transpose)  # np.permute_dims is the same function
-linear(np.matrix_transpose, x=lambda g: g.swapaxes(-1, -2))
-linear(np.swapaxes, a=lambda g, axis1, axis2: g.swapaxes(axis1, axis2))
-linear(np.moveaxis, a=lambda g, source, destination: np.moveaxis(g, destination, source))
-linear(np.rollaxis, a=_rollaxis_transpose)
-linear(np.expand_dims, a=lambda g, a_shape: g.reshape(a_shape))
-linear(np.squeeze, a=lambda g, a_shape: g.reshape(a_shape))
-linear(np.broadcast_to, array=lambda g, array_shape: unbroadcast(g, array_shape))
-linear(np.broadcast_arrays, args_=lambda g, args_shape: [unbroadcast(h, s) for h, s in zip(g, args_shape, strict=True)])
+general(np.ravel, a=_reshape_transpose, jvp={"a": _reshape_jvp}, batch=_ravel_batch)
+linear(np.transpose, a=_axes_transpose, batch=_transpose_batch)  # np.permute_dims is the same function
+linear(np.matrix_transpose, x=lambda g: g.swapaxes(-1, -2), batch=matrix_batch)
+linear(np.swapaxes, a=lambda g, axis1, axis2: g.swapaxes(axis1, axis2), batch=axes_batch("axis1", "axis2"))
+linear(
+    np.moveaxis,
+    a=lambda g, source, destination: np.moveaxis(g, destination, source),
+    batch=axes_batch("source", "destination"),
+)
+linear(np.rollaxis, a=_rollaxis_transpose, batch=_rollaxis_batch)
+linear(np.expand_dims, a=lambda g, a_shape: g.reshape(a_shape), batch=_expand_dims_batch)
+linear(np.squeeze, a=lambda g, a_shape: g.reshape(a_shape), batch=_squeeze_batch)
+linear(np.broadcast_to, array=lambda g, array_shape: unbroadcast(g, array_shape), batch=_broadcast_to_batch)
+linear(
+    np.broadcast_arrays,
+    args_=lambda g, args_shape: [unbroadcast(h, s) for h, s in zip(g, args_shape, strict=True)],
+    batch=elementwise_batch,
+)
 for _atleast in (np.atleast_1d, np.atleast_2d, np.atleast_3d):
-    linear(_atleast, arys_=_variadic_reshape_transpose)
+    linear(_atleast, arys_=_variadic_reshape_transpose, batch=_atleast_batch)
 
 # ---------------------------------------------------------------- joining
 
@@ -96,12 +175,28 @@ def _concatenate_transpose(g: Any, arrays_shape: Any, axis: Any, wanted: Any) ->
     return parts
 
 
+def _concatenate_batch(call: BatchCall) -> Any:
+    arrays = [in_front(x, batched, call.size) for x, batched in call.many("arrays")]
+    axis = call.get("axis")
+    if axis is None:
+        arrays, axis = [flat(x) for x in arrays], 0
+    axis = shifted(axis, arrays[0].ndim - 1)
+    return np.concatenate(arrays, axis, dtype=call.get("dtype"), casting=call.get("casting"))
+
+
+def _stack_batch(call: BatchCall) -> Any:
+    arrays = [in_front(x, batched, call.size) for x, batched in call.many("arrays")]
+    axis = shifted(call.get("axis"), arrays[0].ndim)
+    return np.stack(arrays, axis, dtype=call.get("dtype"), casting=call.get("casting"))
+
+
 linear(
     np.concatenate,  # np.concat is the same function
     signature="arrays, axis=0, out=None, dtype=None, casting='same_kind'",
     arrays_=_concatenate_transpose,
+    batch=_concatenate_batch,
 )
-linear(np.stack, arrays_=lambda g, axis: list(g if axis == 0 else np.moveaxis(g, axis, 0)))
+linear(np.stack, arrays_=lambda g, axis: list(g if axis == 0 else np.moveaxis(g, axis, 0)), batch=_stack_batch)
 
 
 composite(np.vstack)(lambda tup, **options: np.concatenate([np.atleast_2d(a) for a in tup], 0, **options))
@@ -160,18 +255,35 @@ def _split_transpose(g: Any, ary_shape: Any, indices_or_sections: Any, axis: Any
     return sum(parts[1:], start=parts[0])
 
 
-linear(np.split, ary=_split_transpose)
-linear(np.array_split, ary=_split_transpose)
+def _hvdsplit_batch(call: BatchCall) -> Any:
+    x, least = call.get("ary"), {np.hsplit: 1, np.vsplit: 2, np.dsplit: 3}[call.prim.fun]
+    if not call.only("ary") or x.ndim <= least:
+        return None
+    axis = {np.hsplit: min(2, x.ndim - 1), np.vsplit: 1, np.dsplit: 3}[call.prim.fun]
+    return np.split(x, call.get("indices_or_sections"), axis)
+
+
+linear(np.split, ary=_split_transpose, batch=axes_batch("axis"))
+linear(np.array_split, ary=_split_transpose, batch=axes_batch("axis"))
 linear(
     np.hsplit,
+    batch=_hvdsplit_batch,
     ary=lambda g, ary_shape, indices_or_sections: _split_transpose(
         g, ary_shape, indices_or_sections, min(1, len(ary_shape) - 1)
     ),
 )
-linear(np.vsplit, ary=lambda g, ary_shape, indices_or_sections: _split_transpose(g, ary_shape, indices_or_sections, 0))
-linear(np.dsplit, ary=lambda g, ary_shape, indices_or_sections: _split_transpose(g, ary_shape, indices_or_sections, 2))
+linear(
+    np.vsplit,
+    ary=lambda g, ary_shape, indices_or_sections: _split_transpose(g, ary_shape, indices_or_sections, 0),
+    batch=_hvdsplit_batch,
+)
+linear(
+    np.dsplit,
+    ary=lambda g, ary_shape, indices_or_sections: _split_transpose(g, ary_shape, indices_or_sections, 2),
+    batch=_hvdsplit_batch,
+)
 if hasattr(np, "unstack"):  # since NumPy 2.1
-    linear(np.unstack, x=lambda g, axis: np.stack(g, axis=axis))
+    linear(np.unstack, x=lambda g, axis: np.stack(g, axis=axis), batch=axes_batch("axis"))
 
 # ---------------------------------------------------------------- repeating
 
@@ -194,8 +306,17 @@ def _repeat_transpose(g: Any, a_shape: Any, repeats: Any, axis: Any) -> Any:
     return scatter(g, a_shape, (slice(None),) * axis + (np.repeat(np.arange(n), repeats),))
 
 
-linear(np.tile, A=_tile_transpose)
-linear(np.repeat, a=_repeat_transpose)
+def _tile_batch(call: BatchCall) -> Any:
+    if not call.only("A"):
+        return None
+    reps = call.get("reps")
+    reps = tuple(reps) if np.ndim(reps) else (reps,)
+    x = lift(call.get("A"), True, len(reps))
+    return np.tile(x, (1,) * (x.ndim - len(reps)) + reps)
+
+
+linear(np.tile, A=_tile_transpose, batch=_tile_batch)
+linear(np.repeat, a=_repeat_transpose, batch=flat_axis_batch)
 
 
 @composite(np.resize)
@@ -211,13 +332,31 @@ def _resize(a: Any, new_shape: Any) -> Any:
 
 # ---------------------------------------------------------------- rearranging
 
-linear(np.flip, m=lambda g, axis: np.flip(g, axis))
-linear(np.fliplr, m=lambda g: np.fliplr(g))
-linear(np.flipud, m=lambda g: np.flipud(g))
-linear(np.rot90, m=lambda g, k, axes: np.rot90(g, -k, axes))
-linear(np.roll, a=lambda g, shift, axis: np.roll(g, np.negative(shift), axis))
-linear(np.fft.fftshift, x=lambda g, axes: np.fft.ifftshift(g, axes))
-linear(np.fft.ifftshift, x=lambda g, axes: np.fft.fftshift(g, axes))
+
+def _fliplr_batch(call: BatchCall) -> Any:
+    return np.flip(call.get("m"), 2) if call.get("m").ndim > 2 else None
+
+
+def _flipud_batch(call: BatchCall) -> Any:
+    return np.flip(call.get("m"), 1) if call.get("m").ndim > 1 else None
+
+
+def _roll_batch(call: BatchCall) -> Any:
+    if not call.only("a"):
+        return None
+    a, shift, axis = [call.get(name) for name in ("a", "shift", "axis")]
+    if axis is None:
+        return np.roll(flat(a), shift, 1).reshape(a.shape)
+    return np.roll(a, shift, shifted(axis, a.ndim - 1))
+
+
+linear(np.flip, m=lambda g, axis: np.flip(g, axis), batch=axis_batch)
+linear(np.fliplr, m=lambda g: np.fliplr(g), batch=_fliplr_batch)
+linear(np.flipud, m=lambda g: np.flipud(g), batch=_flipud_batch)
+linear(np.rot90, m=lambda g, k, axes: np.rot90(g, -k, axes), batch=axes_batch("axes"))
+linear(np.roll, a=lambda g, shift, axis: np.roll(g, np.negative(shift), axis), batch=_roll_batch)
+linear(np.fft.fftshift, x=lambda g, axes: np.fft.ifftshift(g, axes), batch=axes_batch("axes"))
+linear(np.fft.ifftshift, x=lambda g, axes: np.fft.fftshift(g, axes), batch=axes_batch("axes"))
 
 
 def _meshgrid_transpose(g: Any, xi_shape: Any, indexing: Any) -> list[Any]:
@@ -227,7 +366,15 @@ def _meshgrid_transpose(g: Any, xi_shape: Any, indexing: Any) -> list[Any]:
     return [np.add.reduce(h, axis=axes).reshape(s) for h, axes, s in zip(g, others, xi_shape, strict=True)]
 
 
-linear(np.meshgrid, xi_=_meshgrid_transpose)
+def _meshgrid_batch(call: BatchCall) -> Any:
+    arrays = [flat(in_front(x, batched, call.size)) for x, batched in call.many("xi")]
+    n = len(arrays)
+    own = [1, 0, *range(2, n)] if call.get("indexing") == "xy" and n > 1 else range(n)
+    spread = [x.reshape(-1, *[x.shape[1] if k == axis else 1 for k in range(n)]) for x, axis in zip(arrays, own, strict=True)]
+    return tuple(spread) if call.get("sparse") else np.broadcast_arrays(*spread)
+
+
+linear(np.meshgrid, xi_=_meshgrid_transpose, batch=_meshgrid_batch)
 
 # ---------------------------------------------------------------- diagonals and triangles
 
@@ -248,12 +395,38 @@ def _trace_transpose(g: Any, a_shape: Any, a_dtype: Any, offset: Any, axis1: Any
     return fit(_onto_diagonal(expand(g[..., None], (*g.shape, n)), a_shape, offset, axis1, axis2), a_shape, a_dtype)
 
 
-linear(np.diag, v=lambda g, v_shape, k: g.diagonal(k) if len(v_shape) == 1 else _onto_diagonal(g, v_shape, k, 0, 1))
-linear(np.diagflat, v=lambda g, v_shape, k: g.diagonal(k).reshape(v_shape))
-linear(np.diagonal, a=lambda g, a_shape, offset, axis1, axis2: _onto_diagonal(g, a_shape, offset, axis1, axis2))
-linear(np.trace, a=_trace_transpose)
-linear(np.tril, m=lambda g, m_shape, k: unbroadcast(np.tril(g, k), m_shape))
-linear(np.triu, m=lambda g, m_shape, k: unbroadcast(np.triu(g, k), m_shape))
+def _diag_batch(call: BatchCall) -> Any:
+    v, k = call.get("v"), call.get("k")
+    if v.ndim == 3 and call.prim.fun is np.diag:
+        return np.diagonal(v, k, 1, 2)
+    if v.ndim != 2 and call.prim.fun is np.diag:
+        return None
+    v = flat(v)
+    n = v.shape[1] + abs(k)
+    return _onto_diagonal(v, (call.size, n, n), k, 1, 2)
+
+
+def _triangle_batch(call: BatchCall) -> Any:
+    m = call.get("m")
+    if m.ndim == 2:  # a vector stands for a square matrix with equal rows
+        call.set("m", np.broadcast_to(m[:, None], (call.size, m.shape[1], m.shape[1])))
+    return call.run() if m.ndim > 1 and call.only("m") else None
+
+
+linear(
+    np.diag,
+    v=lambda g, v_shape, k: g.diagonal(k) if len(v_shape) == 1 else _onto_diagonal(g, v_shape, k, 0, 1),
+    batch=_diag_batch,
+)
+linear(np.diagflat, v=lambda g, v_shape, k: g.diagonal(k).reshape(v_shape), batch=_diag_batch)
+linear(
+    np.diagonal,
+    a=lambda g, a_shape, offset, axis1, axis2: _onto_diagonal(g, a_shape, offset, axis1, axis2),
+    batch=axes_batch("axis1", "axis2"),
+)
+linear(np.trace, a=_trace_transpose, batch=axes_batch("axis1", "axis2"))
+linear(np.tril, m=lambda g, m_shape, k: unbroadcast(np.tril(g, k), m_shape), batch=_triangle_batch)
+linear(np.triu, m=lambda g, m_shape, k: unbroadcast(np.triu(g, k), m_shape), batch=_triangle_batch)
 
 # ---------------------------------------------------------------- adding and removing entries
 # Where the entries went is found by applying the function to the numbers of the entries.
@@ -290,8 +463,19 @@ def _insert_values(g: Any, arr_shape: Any, values_shape: Any, obj: Any, axis: An
     return unbroadcast(part, values_shape)
 
 
-linear(np.delete, arr=_delete_transpose)
-linear(np.insert, arr=_insert_arr, values=_insert_values)
+def _insert_batch(call: BatchCall) -> Any:
+    if not call.only("arr", "values"):
+        return None
+    parts = [call.operand("arr"), call.operand("values")]
+    arr, values = [in_front(x, batched, call.size) for x, batched in parts]
+    first, second = positions_in(arr.shape[1:]), positions_in(values.shape[1:])
+    numbers = np.insert(first, call.get("obj"), second + first.size, call.get("axis"))
+    entries = np.concatenate([flat(arr), flat(values).astype(arr.dtype, copy=False)], 1)
+    return np.take(entries, numbers, 1)
+
+
+linear(np.delete, arr=_delete_transpose, batch=flat_axis_batch)
+linear(np.insert, arr=_insert_arr, values=_insert_values, batch=_insert_batch)
 
 
 def _pad_widths(pad_width: Any, ndim: int) -> list[tuple[int, int]]:
@@ -319,8 +503,30 @@ def _pad_constants(g: Any, array_shape: Any, pad_width: Any, constant_values_sha
     return unbroadcast(totals[1:].reshape(ndim, 2), constant_values_shape)
 
 
+def _pad_batch(call: BatchCall) -> Any:
+    """Pad all axes but the batch; constants that are traced go where the padding's numbers say."""
+    array, batched = call.operand("array")
+    widths, mode = _pad_widths(call.get("pad_width"), array.ndim - batched), call.get("mode")
+    if not call.only("array", "constant_values") or callable(mode) or array.ndim == batched:
+        return None
+    constants = call.get("constant_values")
+    if top_trace((constants,)) is None and not call.is_batched("constant_values"):
+        options = {k: v for k, v in call.kwargs.items() if k not in {"array", "pad_width", "mode"}}
+        for name in {"constant_values", "end_values", "stat_length"} & options.keys():  # by axis and side, as the widths
+            if options[name] is not None:
+                options[name] = [(0, 0), *np.broadcast_to(options[name], (array.ndim - 1, 2))]
+        return np.pad(array, [(0, 0), *widths], mode, **options)
+    array = in_front(array, batched, call.size)
+    constants = lift(constants, call.is_batched("constant_values"), 2)
+    constants = np.broadcast_to(constants, (call.size, array.ndim - 1, 2))
+    first = positions_in(array.shape[1:])
+    numbers = np.pad(first, widths, constant_values=first.size + positions_in(constants.shape[1:]))
+    return np.take(np.concatenate([flat(array), flat(constants).astype(array.dtype, copy=False)], 1), numbers, 1)
+
+
 general(  # some modes are not linear
     np.pad,
+    batch=_pad_batch,
     signature="array, pad_width, mode='constant', *, constant_values=0, reflect_type='even', **options",
     array=_pad_array,
     constant_values=_pad_constants,
@@ -358,8 +564,24 @@ def _diff_transpose(g: Any, n: int, axis: int, start: int, length: int) -> Any:
     return g if g.shape[axis] == length else g[(slice(None),) * axis + (slice(start, start + length),)]
 
 
+def _diff_batch(call: BatchCall) -> Any:
+    a = in_front(*call.operand("a"), call.size)
+    axis, ends = shifted(call.get("axis"), a.ndim - 1), {}
+    for name in ("prepend", "append"):
+        x = call.get(name)
+        if x is not None:
+            x, batched = call.operand(name)
+            if x.ndim == batched:
+                shape = (*a.shape[:axis], 1, *a.shape[axis + 1 :])
+                ends[name] = np.broadcast_to(lift(x, batched, a.ndim - 1), shape)
+            else:
+                ends[name] = in_front(x, batched, call.size)
+    return np.diff(a, call.get("n"), axis, **ends)
+
+
 linear(
     np.diff,
+    batch=_diff_batch,
     a=lambda g, a_shape, n, axis, prepend: _diff_transpose(g, n, axis, _extent(prepend, axis), a_shape[axis]),
     prepend=lambda g, n, axis, prepend: _diff_transpose(g, n, axis, 0, _extent(prepend, axis)),
     append=lambda g, a_shape, n, axis, prepend, append: _diff_transpose(

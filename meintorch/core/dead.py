@@ -1,0 +1,95 @@
+"""Dead branches: a second backward pass for gradients that came out NaN.
+
+Where a program chooses (`np.where(x > 0, np.log(x), 0)`), the branch not taken contributes nothing; but its derivative may be
+infinite there, and 0 * inf is NaN. This trace carries along with each cotangent a mask of its dead entries: those that no
+branch taken reaches. They are zero whatever they are multiplied with. The rules need not know of it, since they say what
+was not chosen with a literal 0 or a boolean factor.
+
+A row's ``dead`` says what becomes of the mask: "any" where an output entry is dead if any operand's entry is (products),
+"all" where it is dead if all that it is made of is dead (sums, and moving entries around). Elsewhere the mask is dropped:
+that can leave a NaN, but never makes a wrong number.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from meintorch.core.primitive import CONSTANT, ELEMENTWISE, MULTILINEAR, STRUCTURAL, Primitive
+from meintorch.core.shapes import dtype_of, shape_of
+from meintorch.core.trace import Call, Trace, Traced
+
+
+class DeadTrace(Trace):
+    """A trace that carries masks: ``note`` is True where an entry is dead; the value is 0 there."""
+
+    __slots__ = ()
+
+    tensor: type[Traced]  # the class of the values it makes; set by meintorch.tensor
+
+    def wrap(self, value: Any, mask: Any) -> Traced:
+        """Make a value with a mask."""
+        t = self.tensor()
+        t.value = np.where(mask, 0, value)
+        t._trace = self
+        t.note = mask
+        return t
+
+    def process(self, prim: Primitive, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a primitive, and say which entries of the output are dead."""
+        lowered = self.lower(args), {k: self.lower(v) for k, v in kwargs.items()}
+        if prim.kind is STRUCTURAL or prim.kind is CONSTANT or prim.dead is None:
+            return prim.fun(*lowered[0], **lowered[1])
+        call = Call(self, prim, args, kwargs)
+        if prim.kind is ELEMENTWISE:
+            masks = [mask_of(x, self) for x in args]
+            combine = np.logical_or if prim.dead == "any" else np.logical_and
+            mask = masks[0]
+            for other in masks[1:]:
+                mask = combine(mask, other)
+            return self.wrap(prim.fun(*lowered[0], **lowered[1]), mask)
+        if prim.dead == "any":  # a linear function of one array, entry by entry
+            return self.wrap(call.run(), next(iter(call.traced.values())).note)
+        if prim.kind is MULTILINEAR:
+            return self.product(call)
+        lived = call.with_every(lambda x: living(x, self), offsets=0)
+        return self.wrap(call.run(), prim.fun(*lived[0], **lived[1]) == 0)
+
+    def product(self, call: Call) -> Any:
+        """Run a product. What is infinite in a plain operand and meets dead entries only counts as 0."""
+        if len(call.inputs) > 1:
+            return call.run()
+        fun = call.prim.fun
+
+        def count(entries: Any) -> Any:  # how many living entries meet one of the plain operand's that is marked
+            args, kwargs = call.with_every(lambda x: living(x, self) if is_mine(x, self) else entries(x), offsets=0)
+            return fun(*args, **kwargs)
+
+        args, kwargs = call.with_every(lambda x: x.value if is_mine(x, self) else np.where(np.isfinite(x), x, 0), offsets=0)
+        clean = fun(*args, **kwargs)
+        bad = count(lambda x: np.where(np.isfinite(x), 0.0, 1.0)) > 0
+        return self.wrap(np.where(bad, call.run(), clean), count(lambda x: np.ones(shape_of(x))) == 0)
+
+
+def is_mine(x: Any, trace: Trace) -> bool:
+    """Tell whether a value belongs to a trace."""
+    return isinstance(x, Traced) and x._trace is trace
+
+
+def mask_of(x: Any, trace: Trace) -> Any:
+    """Return where an operand of an elementwise operation is dead: where it is a boolean False, too."""
+    if is_mine(x, trace):
+        return x.note
+    if isinstance(x, (int, float)) and not isinstance(x, bool):
+        return x == 0
+    return ~x if dtype_of(x).kind == "b" else False
+
+
+def living(x: Any, trace: Trace) -> Any:
+    """Return 1 where an array's entries live and 0 where they are dead; a literal 0 is dead."""
+    if is_mine(x, trace):
+        return np.where(x.note, 0.0, 1.0)
+    if isinstance(x, (int, float)):
+        return float(x != 0)
+    return np.ones(shape_of(x)) if x is not None else None
