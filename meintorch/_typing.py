@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-from typing_extensions import TypeAlias
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Shape: TypeAlias = "tuple[int, ...]"

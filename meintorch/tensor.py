@@ -16,6 +16,7 @@ import numpy as np
 from meintorch._typing import Array, Shape
 from meintorch.core import specialise
 from meintorch.core.batching import BatchTrace
+from meintorch.core.dead import DeadTrace
 from meintorch.core.forward import ForwardTrace
 from meintorch.core.graph import ReverseTrace
 from meintorch.core.objects import OBJECTS, Cotangents, Note
@@ -302,9 +303,19 @@ class Tensor(Traced):
     sum, prod, mean, var = _method(np.sum), _method(np.prod), _method(np.mean), _method(np.var)
     std, max, min, argmax = _method(np.std), _method(np.max), _method(np.min), _method(np.argmax)
     argmin, any, all, cumsum = _method(np.argmin), _method(np.any), _method(np.all), _method(np.cumsum)
-    cumprod, round, squeeze, swapaxes = _method(np.cumprod), _method(np.round), _method(np.squeeze), _method(np.swapaxes)
+    cumprod, round, squeeze, swapaxes = (
+        _method(np.cumprod),
+        _method(np.round),
+        _method(np.squeeze),
+        _method(np.swapaxes),
+    )
     ravel, repeat, take, diagonal = _method(np.ravel), _method(np.repeat), _method(np.take), _method(np.diagonal)
-    trace, dot, argsort, argpartition = _method(np.trace), _method(np.dot), _method(np.argsort), _method(np.argpartition)
+    trace, dot, argsort, argpartition = (
+        _method(np.trace),
+        _method(np.dot),
+        _method(np.argsort),
+        _method(np.argpartition),
+    )
     nonzero, searchsorted = _method(np.nonzero), _method(np.searchsorted)
 
     def clip(self, min: Any = None, max: Any = None, **options: Any) -> Any:
@@ -419,7 +430,9 @@ class Tensor(Traced):
     def _note(self, name: str) -> Note:
         """Return the object style's note; a transform's tensors have none."""
         if self._trace is not OBJECTS:
-            raise lost(f"x.{name}", "It belongs to tensors made by Tensor(...); inside a transform use the value as it is.")
+            raise lost(
+                f"x.{name}", "It belongs to tensors made by Tensor(...); inside a transform use the value as it is."
+            )
         note: Note = self.note
         return note
 
@@ -462,6 +475,13 @@ class GraphTensor(Tensor):
 
 class DualTensor(Tensor):
     """A Tensor of a forward-mode transform."""
+
+    __slots__ = ()
+    __init__ = object.__init__
+
+
+class DeadTensor(Tensor):
+    """A cotangent of which some entries are dead."""
 
     __slots__ = ()
     __init__ = object.__init__
@@ -546,6 +566,7 @@ OPERATORS: dict[str, tuple[Method, str]] = {
 ReverseTrace.tensor = GraphTensor
 ForwardTrace.tensor = DualTensor
 BatchTrace.tensor = BatchTensor
+DeadTrace.tensor = DeadTensor
 
 
 def reverse_trace() -> ReverseTrace:

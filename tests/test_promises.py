@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import threading
 import time
@@ -23,8 +24,8 @@ from meintorch.tensor import Tensor
 
 def test_read_only_strided_and_fortran_inputs_are_fine_and_untouched(rng: np.random.Generator) -> None:
     base = rng.normal(size=(6, 8))
-    for x in (base.T, base[::2, ::-1], np.asfortranarray(base), np.broadcast_to(base[0], (3, 8)), base[:0]):
-        x = x.view()
+    for given in (base.T, base[::2, ::-1], np.asfortranarray(base), np.broadcast_to(base[0], (3, 8)), base[:0]):
+        x = given.view()
         x.flags.writeable = False
         before = x.copy()
         g = grad(lambda x: np.sum(np.sin(x) * x))(x)
@@ -123,10 +124,8 @@ def test_no_cycles_after_an_exception(engine: str) -> None:
         return y
 
     def call() -> None:
-        try:
+        with contextlib.suppress(MyError):
             grad(lambda x: grad(f)(x * 2.0))(np.ones(3))
-        except MyError:
-            pass
 
     assert objects_left_by(call) == 0
     assert grad(lambda x: x * x)(3.0) == 6.0

@@ -13,9 +13,7 @@ from meintorch.testing import check_grads
 
 def test_right_derivatives_pass() -> None:
     check_grads(np.tanh, (np.array([0.1, -0.7]),), order=3)
-    check_grads(
-        lambda x, p: np.tanh(x @ p["w"]) * p["b"], (np.ones((2, 3)), {"w": np.eye(3), "b": 2.0}), order=2
-    )
+    check_grads(lambda x, p: np.tanh(x @ p["w"]) * p["b"], (np.ones((2, 3)), {"w": np.eye(3), "b": 2.0}), order=2)
     check_grads(lambda z: (np.abs(z) * z, np.sum(np.real(z))), (np.array([1 + 2j, 0.3j]),), order=2)
     check_grads(lambda x: np.exp(x) * x, (np.array([0.5, 1.0], np.float32),), order=1)
     check_grads(lambda x, n: x**2, (3.0, 2.0), order=2)
@@ -26,7 +24,9 @@ def wrong_at_one_entry(x: Any) -> Any:
 
 
 def test_a_wrong_entry_is_named_with_both_numbers() -> None:
-    with pytest.raises(AssertionError, match=r"reverse mode is wrong for argument 0\['p'\], entry \[1\]: it gives .* differences give"):
+    with pytest.raises(
+        AssertionError, match=r"reverse mode is wrong for argument 0\['p'\], entry \[1\]: it gives .* differences give"
+    ):
         check_grads(lambda tree: wrong_at_one_entry(tree["p"]), ({"p": np.zeros(3)},), modes=("rev",))
     with pytest.raises(AssertionError, match=r"forward mode is wrong for argument 1, entry \[1\]"):
         check_grads(lambda a, x: wrong_at_one_entry(x) * a, (2.0, np.zeros(3)), modes=("fwd",))

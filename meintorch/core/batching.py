@@ -115,8 +115,10 @@ class BatchCall:
 
     def place(self, name: str) -> Any:
         """Return where a parameter's argument stands: a position, or the name where it is a keyword or not given."""
-        position = list(self.prim.signature.parameters).index(name)
-        return position if position < len(self.args) else name
+        parameters = self.prim.signature.parameters
+        position = list(parameters).index(name)
+        given = position < len(self.args) and parameters[name].kind is not inspect.Parameter.KEYWORD_ONLY
+        return position if given else name
 
     def is_batched(self, name: str) -> bool:
         """Tell whether a parameter has a batch axis."""
@@ -207,7 +209,7 @@ def in_front(x: Any, batched: bool, size: int) -> Any:
 
 def is_elementwise(prim: Primitive) -> bool:
     """Tell whether a primitive without a batching rule works entry by entry."""
-    return prim.kind is ELEMENTWISE or (hasattr(prim.fun, "nin") and prim.fun.signature is None)
+    return prim.kind is ELEMENTWISE or getattr(prim.fun, "signature", ...) is None
 
 
 def elementwise_batch(call: BatchCall) -> Any:
@@ -228,7 +230,7 @@ def axis_batch(call: BatchCall) -> Any:
         return None
     n = call.get(array).ndim - 1
     axis = call.get("axis")
-    if n == 0 and axis is not None:
+    if n == 0 and axis not in {None, ()}:
         return None
     call.set("axis", tuple(range(1, n + 1)) if axis is None else shifted(axis, n))
     return call.run()

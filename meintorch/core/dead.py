@@ -43,7 +43,7 @@ class DeadTrace(Trace):
             return prim.fun(*lowered[0], **lowered[1])
         call = Call(self, prim, args, kwargs)
         if prim.kind is ELEMENTWISE:
-            masks = [mask_of(x, self) for x in args]
+            masks = [mask_of(x, self, prim.dead == "all") for x in args]
             combine = np.logical_or if prim.dead == "any" else np.logical_and
             mask = masks[0]
             for other in masks[1:]:
@@ -66,7 +66,9 @@ class DeadTrace(Trace):
             args, kwargs = call.with_every(lambda x: living(x, self) if is_mine(x, self) else entries(x), offsets=0)
             return fun(*args, **kwargs)
 
-        args, kwargs = call.with_every(lambda x: x.value if is_mine(x, self) else np.where(np.isfinite(x), x, 0), offsets=0)
+        args, kwargs = call.with_every(
+            lambda x: x.value if is_mine(x, self) else np.where(np.isfinite(x), x, 0), offsets=0
+        )
         clean = fun(*args, **kwargs)
         bad = count(lambda x: np.where(np.isfinite(x), 0.0, 1.0)) > 0
         return self.wrap(np.where(bad, call.run(), clean), count(lambda x: np.ones(shape_of(x))) == 0)
@@ -77,19 +79,22 @@ def is_mine(x: Any, trace: Trace) -> bool:
     return isinstance(x, Traced) and x._trace is trace
 
 
-def mask_of(x: Any, trace: Trace) -> Any:
-    """Return where an operand of an elementwise operation is dead: where it is a boolean False, too."""
+def is_literal_zero(x: Any) -> bool:
+    """Tell whether an operand is the 0 that a rule writes; a computed 0 is an np.float64."""
+    return (x.__class__ is int or x.__class__ is float) and x == 0
+
+
+def mask_of(x: Any, trace: Trace, summed: bool) -> Any:
+    """Return where an operand is dead: a factor where it is a boolean False, a summand where it is a literal 0."""
     if is_mine(x, trace):
         return x.note
-    if isinstance(x, (int, float)) and not isinstance(x, bool):
-        return x == 0
-    return ~x if dtype_of(x).kind == "b" else False
+    if summed:
+        return is_literal_zero(x)
+    return np.logical_not(x) if dtype_of(x).kind == "b" else False
 
 
 def living(x: Any, trace: Trace) -> Any:
     """Return 1 where an array's entries live and 0 where they are dead; a literal 0 is dead."""
     if is_mine(x, trace):
         return np.where(x.note, 0.0, 1.0)
-    if isinstance(x, (int, float)):
-        return float(x != 0)
-    return np.ones(shape_of(x)) if x is not None else None
+    return x if x is None else 0.0 if is_literal_zero(x) else np.ones(shape_of(x))

@@ -195,7 +195,7 @@ def pull_pick(node: Node, g: Any, cts: Slots, nodes: Slots, owned: Slots) -> Non
     parent = node[2]
     j = parent[0]
     if cts[j] is None:
-        cts[j] = [None] * len(parent[5])
+        cts[j] = [None] * len(parent[5])  # type: ignore[list-item]
         nodes[j] = parent
     cts[j][node[3]] = g
 

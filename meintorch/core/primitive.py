@@ -45,11 +45,26 @@ class Primitive:
     batch : how to run it on a batch of examples, see `meintorch.core.batching`
     forward : for rules that keep something of their own: called instead of ``fun`` where a derivative is wanted, it
         returns the output and what the rules find as their parameter ``saved``
+    dead : what becomes of dead entries, "any" or "all", see `meintorch.core.dead`
     definition : for a composite, the function that says it in terms of others
     """
 
     __slots__ = (
-        *("_recipes", "_signature", "batch", "definition", "forward", "fun", "into", "jvps", "kind", "name", "offsets", "parameters"),
+        *(
+            "_recipes",
+            "_signature",
+            "batch",
+            "dead",
+            "definition",
+            "forward",
+            "fun",
+            "into",
+            "jvps",
+            "kind",
+            "name",
+            "offsets",
+            "parameters",
+        ),
         *("refused", "rules", "sequences", "symbol", "variadic"),
     )
 
@@ -70,6 +85,7 @@ class Primitive:
         offsets: Iterable[str] = (),
         batch: Rule | None = None,
         forward: Rule | None = None,
+        dead: str | None = None,
     ) -> None:
         self.fun = fun
         self.definition = definition
@@ -78,6 +94,7 @@ class Primitive:
         self.offsets = tuple(offsets)
         self.batch = batch
         self.forward = forward
+        self.dead = dead
         self.kind = kind
         self.rules = rules
         self.name = name or name_of(fun)
@@ -273,7 +290,7 @@ def name_of(fun: Callable[..., Any]) -> str:
     if hasattr(fun, "nin"):
         return f"np.{name}"
     module = getattr(fun, "__module__", None) or ""
-    if module == "numpy" or module.startswith("numpy._") or module.startswith("numpy.lib._"):
+    if module == "numpy" or module.startswith(("numpy._", "numpy.lib._")):
         return f"np.{name}"
     if module.startswith("numpy."):
         return f"np.{module[6:]}.{name}"
@@ -310,7 +327,11 @@ def register(prim: Primitive) -> Primitive:
 
 
 def elementwise(
-    fun: Callable[..., Any], *partials: Rule | None, signature: str | None = None, **named: Rule | None
+    fun: Callable[..., Any],
+    *partials: Rule | None,
+    signature: str | None = None,
+    dead: str | None = None,
+    **named: Rule | None,
 ) -> Primitive:
     """Register an elementwise function by its partial derivatives: of a ufunc in order, else by parameter name.
 
@@ -323,7 +344,8 @@ def elementwise(
     if len(partials) != nin:
         raise RowError(f"{name_of(fun)} takes {nin} arguments, its row has {len(partials)} partial derivatives")
     rules = {**dict(zip(names, partials, strict=True)), **named}
-    return register(Primitive(fun, ELEMENTWISE, rules, signature=signature, refused=("where",) if nin else ()))
+    refused = ("where",) if nin else ()
+    return register(Primitive(fun, ELEMENTWISE, rules, signature=signature, refused=refused, dead=dead))
 
 
 def linear(
@@ -333,6 +355,7 @@ def linear(
     into: dict[str, Rule] | None = None,
     offsets: Iterable[str] = (),
     batch: Rule | None = None,
+    dead: str | None = None,
     **transposes: Rule,
 ) -> Primitive:
     """Register a function that is linear in the named arrays taken together, by the transpose for each of them.
@@ -341,7 +364,18 @@ def linear(
     with a trailing underscore; its transpose returns a sequence. ``into`` and ``offsets`` are explained at
     `Primitive`.
     """
-    return register(Primitive(fun, LINEAR, **split_sequences(transposes), signature=signature, into=into, offsets=offsets, batch=batch))
+    return register(
+        Primitive(
+            fun,
+            LINEAR,
+            **split_sequences(transposes),
+            signature=signature,
+            into=into,
+            offsets=offsets,
+            batch=batch,
+            dead=dead,
+        )
+    )
 
 
 def multilinear(
@@ -350,11 +384,12 @@ def multilinear(
     signature: str | None = None,
     refused: Iterable[str] = (),
     batch: Rule | None = None,
+    dead: str | None = None,
     **transposes: Rule,
 ) -> Primitive:
     """Register a function that is linear in each of the named arrays by itself, such as a product."""
     rules = split_sequences(transposes)
-    return register(Primitive(fun, MULTILINEAR, **rules, signature=signature, refused=refused, batch=batch))
+    return register(Primitive(fun, MULTILINEAR, **rules, signature=signature, refused=refused, batch=batch, dead=dead))
 
 
 def general(
@@ -367,7 +402,9 @@ def general(
     **vjps: Rule,
 ) -> Primitive:
     """Register a function by its vector-Jacobian products, one for each named array; ``jvp``: see `Primitive`."""
-    return register(Primitive(fun, GENERAL, **split_sequences(vjps), signature=signature, refused=refused, jvps=jvp, batch=batch))
+    return register(
+        Primitive(fun, GENERAL, **split_sequences(vjps), signature=signature, refused=refused, jvps=jvp, batch=batch)
+    )
 
 
 def spelling(fun: Callable[..., Any], of: Callable[..., Any], symbol: str) -> None:
@@ -375,7 +412,16 @@ def spelling(fun: Callable[..., Any], of: Callable[..., Any], symbol: str) -> No
     prim = registry[of]
     signature = ", ".join(prim.parameters[: len(prim.rules)]) or None
     register(
-        Primitive(fun, prim.kind, prim.rules, name=prim.name, symbol=symbol, signature=signature, batch=prim.batch)
+        Primitive(
+            fun,
+            prim.kind,
+            prim.rules,
+            name=prim.name,
+            symbol=symbol,
+            signature=signature,
+            batch=prim.batch,
+            dead=prim.dead,
+        )
     )
 
 

@@ -220,7 +220,11 @@ def compile_forward(prim: Primitive, call: str, form: str, depth: int) -> Callab
                 )
         left = LEFT.format(
             keep_right=KEEP.format(x="x2") if "x2" in keep_of("x1") else "",
-            call=call, both=notes["both"], weak=notes["weak_left"], left=notes["left"], fallback="bind(prim, (a, b), {})"
+            call=call,
+            both=notes["both"],
+            weak=notes["weak_left"],
+            left=notes["left"],
+            fallback="bind(prim, (a, b), {})",
         )
         right = RIGHT.format(
             keep_left=KEEP.format(x="x1") if "x1" in keep_of("x2") else "",

@@ -134,7 +134,6 @@ class Call:
         self.places.setdefault(parameter, place)
         return self.trace.open(x)
 
-
     def with_every(self, change: Callable[[Any], Any], *, offsets: Any) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments with each array that may be differentiated changed, traced or not.
 

@@ -23,11 +23,14 @@ R = TypeVar("R")
 class Transformed(Generic[P, R]):
     """A function made from a function: pickles when that does, and keeps its name, docstring and signature."""
 
+    __name__: str
+
     def __init__(self, f: Callable[..., Any], **options: Any) -> None:
         if not callable(f):
             raise InputError(f"{type(self).__name__.lower()} takes a function, not {f!r:.60}")
         self.f = f
         self.options = options
+        self.__name__ = type(f).__name__
         functools.update_wrapper(self, f, updated=())
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -31,7 +31,8 @@ class Vmap(Transformed[P, R]):
         mapped = [x if a is None else to_front(x, a) for x, a in zip(leaves, axes, strict=True)]
         step = size if chunk_size is None else max(1, int(chunk_size))
         chunks = [
-            self._run(treedef, mapped, axes, start, min(start + step, size), size) for start in range(0, max(size, 1), step or 1)
+            self._run(treedef, mapped, axes, start, min(start + step, size), size)
+            for start in range(0, max(size, 1), step or 1)
         ]
         outputs, out_tree, batched = chunks[0]
         if len(chunks) > 1:
@@ -41,9 +42,7 @@ class Vmap(Transformed[P, R]):
             ]
         out = out_tree.unflatten(list(range(len(outputs))))
         wanted = prefix_axes(out_axes, out, "out_axes")
-        results = [
-            to_axis(x, b, axis, size, leaves) for x, b, axis in zip(outputs, batched, wanted, strict=True)
-        ]
+        results = [to_axis(x, axis, size, leaves, batched=b) for x, b, axis in zip(outputs, batched, wanted, strict=True)]
         return out_tree.unflatten(results)  # type: ignore[no-any-return]
 
     def _run(
@@ -133,14 +132,16 @@ def leaf_axes(in_axes: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> li
 
 def prefix_axes(prefix: Any, like: PyTree, where: str) -> list[int | None]:
     """Return the axis that a tree of axes gives to each leaf of ``like``; an int or None goes for all below it."""
-    if prefix is None or isinstance(prefix, (int, np.integer)) and not isinstance(prefix, bool):
+    if prefix is None or (isinstance(prefix, (int, np.integer)) and not isinstance(prefix, bool)):
         return [None if prefix is None else int(prefix)] * len(tree.leaves(like))
     if isinstance(prefix, (list, tuple)) and isinstance(like, (list, tuple)) and len(prefix) == len(like):
         pairs = [(p, x, f"{where}[{i}]") for i, (p, x) in enumerate(zip(prefix, like, strict=True))]
     elif isinstance(prefix, dict) and isinstance(like, dict) and prefix.keys() == like.keys():
         pairs = [(prefix[k], x, f"{where}[{k!r}]") for k, x in like.items()]
     else:
-        raise BatchError(f"{where}={prefix!r} does not fit the tree {tree.flatten(like)[1]!r}: use an int, None, or a tree of them")
+        raise BatchError(
+            f"{where}={prefix!r} does not fit the tree {tree.flatten(like)[1]!r}: use an int, None, or a tree of them"
+        )
     return [axis for p, x, name in pairs for axis in prefix_axes(p, x, name)]
 
 
@@ -181,7 +182,7 @@ def to_front(x: Any, axis: int) -> Any:
     return moved if isinstance(moved, Traced) else np.ascontiguousarray(moved)
 
 
-def to_axis(x: Any, batched: bool, axis: int | None, size: int, inputs: list[Any]) -> Any:
+def to_axis(x: Any, axis: int | None, size: int, inputs: list[Any], *, batched: bool) -> Any:
     """Return an output with its batch axis where it is wanted, sharing memory with no input."""
     if not batched:
         if axis is None:

@@ -76,14 +76,15 @@ class Custom(Transformed[P, R]):
         call = CustomCall(positional, nondiff)
         trace = top_trace(call.leaves)
         if trace is None:
-            return self.f(*args, **kwargs)
+            return self.f(*args, **kwargs)  # type: ignore[no-any-return]
         outputs = self._dispatch(call.leaves, call)
         assert call.out_tree is not None
-        return call.out_tree.unflatten(outputs)  # type: ignore[no-any-return]
+        out: R = call.out_tree.unflatten(outputs)
+        return out
 
     _definer = ""
 
-    def _dispatch(self, leaves: Sequence[Any], call: CustomCall, saved: Any = None) -> Any:
+    def _dispatch(self, leaves: Sequence[Any], call: CustomCall) -> Any:
         """Run on leaves that may still be traced by lower levels."""
         if top_trace(list(leaves)) is None:
             return call.outputs(self.f(*call.all_arguments(leaves)))
@@ -111,7 +112,7 @@ class CustomVjp(Custom[P, R]):
             It returns a tuple with one cotangent for each differentiable argument; None stands for no derivative.
         """
 
-        def run_forward(leaves: Any, call: CustomCall, saved: Any = None) -> tuple[list[Any], Any]:
+        def run_forward(leaves: Any, call: CustomCall) -> tuple[list[Any], Any]:
             token = inside_a_rule.set(True)
             try:
                 out, saved = forward(*call.all_arguments(leaves))
@@ -138,13 +139,13 @@ class CustomVjp(Custom[P, R]):
             forward=run_forward,
         )
 
-    def _dispatch(self, leaves: Sequence[Any], call: CustomCall, saved: Any = None) -> Any:
+    def _dispatch(self, leaves: Sequence[Any], call: CustomCall) -> Any:
         if isinstance(top_trace(list(leaves)), ForwardTrace) and not inside_a_rule.get():
             raise NoRuleError(
                 f"{here()}: forward mode (jvp, jacfwd, hessian) has met {self.__name__}, whose rule is for reverse mode only. "
                 f"Define it with custom_jvp, which serves both, or use vjp, grad and jacrev."
             )
-        return super()._dispatch(leaves, call, saved)
+        return super()._dispatch(leaves, call)
 
     def _cotangents(self, cts: Any, call: CustomCall) -> list[Any]:
         """Check what a backward function returned, and take it apart into one cotangent a leaf."""
@@ -300,8 +301,9 @@ class UserPrimitive(Transformed[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the operation; on traced values by its rules."""
         if top_trace(args, kwargs) is None:
-            return self.f(*args, **kwargs)
-        return bind(self._prim, args, kwargs)  # type: ignore[no-any-return]
+            return self.f(*args, **kwargs)  # type: ignore[no-any-return]
+        out: R = bind(self._prim, args, kwargs)
+        return out
 
     def __reduce__(self) -> Any:
         return self.f.__qualname__
@@ -368,7 +370,7 @@ class Checkpoint(Transformed[P, R]):
         leaves, treedef = tree.flatten((args, kwargs))
         trace = top_trace(leaves)
         if trace is not None and not isinstance(trace, ReverseTrace):
-            return self.f(*args, **kwargs)  # only reverse mode keeps values
+            return self.f(*args, **kwargs)  # type: ignore[no-any-return]  # only reverse mode keeps values
         segment = Segment()
         inputs = [k for k, x in enumerate(leaves) if isinstance(x, (Traced, np.ndarray)) and dtype_of(x).kind in "fc"]
         out = segment.run(self.f, treedef, leaves, inputs, [segment.enter(leaves[k]) for k in inputs])
@@ -383,27 +385,27 @@ class Checkpoint(Transformed[P, R]):
             again = Replay(self.f, treedef, leaves, inputs, mine, known)
             known = again.dispatch(traced, again)
         fresh = iter(known)
-        return out_tree.unflatten([next(fresh) if m else x for x, m in zip(outputs, mine, strict=True)])  # type: ignore[no-any-return]
+        result: R = out_tree.unflatten([next(fresh) if m else x for x, m in zip(outputs, mine, strict=True)])
+        return result
 
 
 class Segment(Trace):
     """Runs a function on plain values, and notes which traced ones it met: its inputs, and what it closes over."""
 
-    __slots__ = ("captured", "given", "seen")
+    __slots__ = ("captured", "seen")
 
-    def __init__(self, given: list[Any] | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.captured: list[Traced] = []
-        self.seen: dict[int, Any] = {}
-        self.given = given  # in the backward pass: what takes the captured values' places, in the order of their use
+        self.seen: dict[int, Traced] = {}
 
-    def enter(self, x: Any) -> Any:
+    def enter(self, x: Any) -> Traced:
         """Wrap the plain value inside a traced one."""
         return self.wrap(without_reverse(x))
 
     def wrap(self, value: Any) -> Traced:
         """Make a value of this trace."""
-        t = DualTensor()
+        t: Traced = DualTensor()
         t.value = value
         t._trace = self
         t.note = None
@@ -433,7 +435,7 @@ class Segment(Trace):
             return self.capture(x).value if isinstance(x._trace, (ReverseTrace, ForwardTrace)) else x
         return x.__class__([self.unwrap(e) for e in x]) if x.__class__ in (list, tuple) else x
 
-    def capture(self, x: Traced) -> Any:
+    def capture(self, x: Traced) -> Traced:
         """Return what stands for a traced value from outside."""
         if id(x) not in self.seen:
             self.seen[id(x)] = self.enter(x)
@@ -459,6 +461,11 @@ class ReplayTrace(ReverseTrace):
     """Notes the graph of a checkpointed function; what it closes over is replaced by leaves, in the order of first use."""
 
     __slots__ = ("leaves", "seen")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.leaves: list[Any] = []
+        self.seen: dict[int, tuple[Traced, Any]] = {}
 
     def adopt(self, x: Any) -> Any:
         """Replace traced values from outside."""
@@ -488,7 +495,12 @@ class Replay:
         self.mine = mine
         self.known: list[Any] | None = known
         self.prim = Primitive(
-            self.dispatch, GENERAL, {"leaves": self.pull}, name="checkpoint", signature="leaves, call", sequences=("leaves",)
+            self.dispatch,
+            GENERAL,
+            {"leaves": self.pull},
+            name="checkpoint",
+            signature="leaves, call",
+            sequences=("leaves",),
         )
 
     def dispatch(self, leaves: list[Any], call: Replay) -> Any:
@@ -504,7 +516,6 @@ class Replay:
         inner = [trace.leaf(x) for x in leaves]
         n = len(self.inputs)
         trace.leaves = inner[n:]
-        trace.seen = {}
         all_leaves = list(self.leaves)
         for k, x in zip(self.inputs, inner[:n], strict=True):
             all_leaves[k] = x

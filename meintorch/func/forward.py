@@ -19,7 +19,9 @@ from meintorch.func.reverse import unpack, vjp
 from meintorch.tensor import reverse_trace
 
 
-def jvp(f: Callable[..., Any], primals: tuple[PyTree, ...], tangents: tuple[PyTree, ...], *, has_aux: bool = False) -> Any:
+def jvp(
+    f: Callable[..., Any], primals: tuple[PyTree, ...], tangents: tuple[PyTree, ...], *, has_aux: bool = False
+) -> Any:
     """Compute ``f(*primals)`` and its derivative in the direction ``tangents``.
 
     Parameters
@@ -47,7 +49,9 @@ def jvp(f: Callable[..., Any], primals: tuple[PyTree, ...], tangents: tuple[PyTr
     (np.float64(6.0), array(3.))
     """
     if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
-        raise InputError("jvp takes its primals and tangents as tuples with one entry for each argument: jvp(f, (x,), (t,))")
+        raise InputError(
+            "jvp takes its primals and tangents as tuples with one entry for each argument: jvp(f, (x,), (t,))"
+        )
     primals = tuple(primals)
     selection = Selection(f, primals, {}, range(len(primals)))
     directions = tangents_like(selection.trees, selection.values, tuple(tangents))
@@ -67,7 +71,9 @@ def jvp(f: Callable[..., Any], primals: tuple[PyTree, ...], tangents: tuple[PyTr
     outputs, out_tree = tree.flatten(out)
     mine = [isinstance(x, Traced) and x._trace is trace for x in outputs]
     values_out = [x.value if m else x for x, m in zip(outputs, mine, strict=True)]
-    tangents_out = [finished(x.note if m else None, False, v) for x, m, v in zip(outputs, mine, values_out, strict=True)]
+    tangents_out = [
+        finished(x.note if m else None, False, v) for x, m, v in zip(outputs, mine, values_out, strict=True)
+    ]
     results = (out_tree.unflatten(values_out), out_tree.unflatten(tangents_out))
     return (*results, aux) if has_aux else results
 
@@ -76,7 +82,7 @@ def tangents_like(trees: list[tree.TreeDef], values: list[Any], tangents: tuple[
     """Return the leaves of tangents, each checked against its primal and given its dtype."""
     if len(tangents) != len(trees):
         raise InputError(f"{len(tangents)} tangents were given for {len(trees)} primals")
-    leaves = []
+    leaves: list[Any] = []
     for k, (treedef, tangent) in enumerate(zip(trees, tangents, strict=True)):
         found = treedef.flatten_like(tangent, what=f"the tangent of argument {k}")
         where = [f"the tangent of argument {k}{path}" for path in tree.paths(tangent)] if len(found) > 1 else None
@@ -131,7 +137,9 @@ class Pushforward:
         given = tangents_like(self._trees, self._inputs, tangents)
         pairs = [(root, t) for root, t in zip(self._roots, given, strict=True) if root is not None]
         cts, owned = walk([root for root, _ in pairs], [t for _, t in pairs], len(self._outputs))
-        return self._out_tree.unflatten([finished(ct, o, like) for ct, o, like in zip(cts, owned, self._outputs, strict=True)])
+        return self._out_tree.unflatten(
+            [finished(ct, o, like) for ct, o, like in zip(cts, owned, self._outputs, strict=True)]
+        )
 
     def __repr__(self) -> str:
         return f"<pushforward of a function with {len(self._trees)} arguments, output {self._out_tree!r}>"

@@ -9,6 +9,7 @@ import numpy as np
 
 from meintorch import tree
 from meintorch._typing import PyTree
+from meintorch.core.dead import DeadTrace
 from meintorch.core.graph import Node, walk
 from meintorch.core.primitive import constant, registry
 from meintorch.core.shapes import dtype_of, shape_of
@@ -60,7 +61,7 @@ class ValueAndGrad(Transformed[P, R]):
         else:
             root = ()
         check_scalar(out, self)
-        cts, owned = walk(root, (dtype_of(out).type(1),) * len(root), len(values))
+        cts, owned = pull_back(root, (dtype_of(out).type(1),) * len(root), len(values))
         gradient = selection.pack([finished(g, o, x) for g, o, x in zip(cts, owned, values, strict=True)])
         return ((out, aux) if has_aux else out), gradient
 
@@ -155,6 +156,32 @@ def value_and_grad(
     return ValueAndGrad(f, argnums=argnums, argnames=argnames, has_aux=has_aux)
 
 
+def pull_back(roots: Sequence[Node], seeds: Sequence[Any], leaves: int) -> tuple[list[Any], Any]:
+    """Walk back; if NaN comes out, walk again to see whether it comes from branches that were not taken."""
+    cts, owned = walk(roots, seeds, leaves)
+    if not any([has_nan(ct) for ct in cts]):
+        return cts, owned
+    trace = DeadTrace()
+    masked = [trace.wrap(seed, np.zeros(shape_of(seed), bool)) for seed in seeds]
+    try:
+        again, _ = walk(roots, masked, leaves)
+    except Exception:  # noqa: BLE001 - a rule that cannot run on masks leaves the first result, which is honest
+        return cts, owned
+    lowered = [trace.lower(ct) for ct in again]
+    return lowered, [False] * leaves
+
+
+def has_nan(ct: Any) -> bool:
+    """Tell whether a cotangent holds a NaN; one pass over the data."""
+    while isinstance(ct, Traced):
+        ct = ct.value
+    if ct is None:
+        return False
+    with np.errstate(all="ignore"):
+        total = np.add.reduce(ct, axis=None)
+    return bool(np.isnan(total))
+
+
 class Pullback:
     """The linear map from cotangents of a function's output to cotangents of its arguments; made by `vjp`.
 
@@ -185,7 +212,7 @@ class Pullback:
             if root is not None:
                 roots.append(root)
                 seeds.append(seed)
-        cts, owned = walk(roots, seeds, len(self._inputs))
+        cts, owned = pull_back(roots, seeds, len(self._inputs))
         return tuple(split(self._trees, [finished(g, o, x) for g, o, x in zip(cts, owned, self._inputs, strict=True)]))
 
     def __repr__(self) -> str:
@@ -242,7 +269,9 @@ def vjp(f: Callable[..., Any], *primals: PyTree, has_aux: bool = False) -> Any:
     outputs = [x if root is None else x.value for x, root in zip(outputs, roots, strict=True)]
     for x in outputs:
         if not hasattr(x, "dtype") and not isinstance(x, (int, float, complex)):
-            raise OutputError(f"the function given to vjp returned a {type(x).__name__}: outputs must be arrays or numbers")
+            raise OutputError(
+                f"the function given to vjp returned a {type(x).__name__}: outputs must be arrays or numbers"
+            )
     pullback = Pullback(roots, outputs, out_tree, values, selection.trees)
     output = out_tree.unflatten(outputs)
     return (output, pullback, aux) if has_aux else (output, pullback)

@@ -27,16 +27,16 @@ def _power_by_exponent(ans: Any, x1: Any) -> Any:
     return ans * np.log(np.where(x1 == 0, 1, x1))
 
 
-elementwise(np.add, lambda: 1, lambda: 1)
-elementwise(np.subtract, lambda: 1, lambda: -1)
-elementwise(np.multiply, lambda x2: x2, lambda x1: x1)
-elementwise(np.divide, lambda x2: 1 / x2, lambda ans, x2: -ans / x2)
+elementwise(np.add, lambda: 1, lambda: 1, dead="all")
+elementwise(np.subtract, lambda: 1, lambda: -1, dead="all")
+elementwise(np.multiply, lambda x2: x2, lambda x1: x1, dead="any")
+elementwise(np.divide, lambda x2: 1 / x2, lambda ans, x2: -ans / x2, dead="any")
 elementwise(np.power, _power_by_base, _power_by_exponent)
 elementwise(np.float_power, _power_by_base, _power_by_exponent)
 elementwise(np.remainder, lambda: 1, lambda x1, x2: -np.floor_divide(x1, x2))
 elementwise(np.fmod, lambda: 1, lambda ans, x1, x2: -np.rint((x1 - ans) / x2))
-elementwise(np.negative, lambda: -1)
-elementwise(np.positive, lambda: 1)
+elementwise(np.negative, lambda: -1, dead="any")
+elementwise(np.positive, lambda: 1, dead="any")
 elementwise(np.square, lambda x: 2 * x)
 elementwise(np.sqrt, lambda ans: 0.5 / ans)
 elementwise(np.cbrt, lambda ans: 1 / (3 * ans * ans))
@@ -101,6 +101,7 @@ for _smaller in (np.minimum, np.fmin):
 linear(
     np.where,
     batch=elementwise_batch,
+    dead="all",
     signature="condition, x=None, y=None, /",
     x=lambda g, condition: np.where(condition, g, 0),
     y=lambda g, condition: np.where(condition, 0, g),
@@ -166,9 +167,9 @@ def _imag_vjp(g: Any, val_dtype: Any) -> Any:
     return (g * -1j).astype(val_dtype) if val_dtype.kind == "c" else g * 0
 
 
-linear(np.conjugate, batch=elementwise_batch, x=lambda g: np.conjugate(g))
-linear(np.real, batch=elementwise_batch, val=_real_vjp)
-linear(np.imag, batch=elementwise_batch, val=_imag_vjp)
+linear(np.conjugate, dead="any", batch=elementwise_batch, x=lambda g: np.conjugate(g))
+linear(np.real, dead="any", batch=elementwise_batch, val=_real_vjp)
+linear(np.imag, dead="any", batch=elementwise_batch, val=_imag_vjp)
 elementwise(np.angle, z=_angle_vjp)
 constant(np.isreal, np.iscomplex, batch=elementwise_batch)
 structural(np.iscomplexobj, np.isrealobj)

@@ -1,4 +1,4 @@
-"""Linear algebra: norms. (Decompositions and solvers follow.)"""
+"""Linear algebra: norms."""
 
 from __future__ import annotations
 

@@ -127,8 +127,8 @@ def _kron_batch(call: BatchCall) -> Any:
     a, b = call.operand("a"), call.operand("b")
     ndim = max(_ndim(a), _ndim(b))
     shapes = [(1,) * (ndim - _ndim(x)) + x[0].shape[x[1] :] for x in (a, b)]
-    x = a[0].reshape(*a[0].shape[: a[1]], *[k for n in shapes[0] for k in (n, 1)])
-    y = b[0].reshape(*b[0].shape[: b[1]], *[k for n in shapes[1] for k in (1, n)])
+    x = a[0].reshape([*a[0].shape[: a[1]], *[k for n in shapes[0] for k in (n, 1)]])
+    y = b[0].reshape([*b[0].shape[: b[1]], *[k for n in shapes[1] for k in (1, n)]])
     return np.multiply(x, y).reshape(call.size, *[m * n for m, n in zip(*shapes, strict=True)])
 
 
@@ -148,12 +148,12 @@ def _multi_dot_batch(call: BatchCall) -> Any:
 
 def _vecdot_batch(call: BatchCall) -> Any:
     options = dict(call.kwargs)
-    axis, pair = options.pop("axis", -1), [call.operand("x1"), call.operand("x2")]
+    axis, keepdims = options.pop("axis", -1), options.pop("keepdims", False)
+    pair = [call.operand("x1"), call.operand("x2")]
     if axis != -1:
-        if options.get("keepdims"):
-            return None
         pair = [(np.moveaxis(x, shifted(axis, x.ndim - 1) if b else axis, -1), b) for x, b in pair]
-    return _stacked(*pair, lambda x, y: np.vecdot(x, y, **options), 1, 1)
+    h = _stacked(*pair, lambda x, y: np.vecdot(x, y, **options), 1, 1)
+    return np.expand_dims(h, shifted(axis, h.ndim)) if keepdims else h
 
 
 def _matvec_batch(call: BatchCall) -> Any:

@@ -7,13 +7,27 @@ from typing import Any
 
 import numpy as np
 
-from meintorch.core.batching import BatchCall, axis_batch, elementwise_batch, entries_batch, flat_axis_batch, matrix_batch
+from meintorch.core.batching import (
+    BatchCall,
+    axis_batch,
+    elementwise_batch,
+    entries_batch,
+    flat_axis_batch,
+    in_front,
+    matrix_batch,
+    shifted,
+)
 from meintorch.core.primitive import constant, structural
 from meintorch.core.shapes import discretize
 
 
 def _search_batch(call: BatchCall) -> Any:
     return call.run() if call.only("v") else None
+
+
+def _lexsort_batch(call: BatchCall) -> Any:
+    keys = [in_front(x, batched, call.size) for x, batched in call.many("keys")]
+    return np.lexsort(keys, shifted(call.get("axis"), keys[0].ndim - 1)) if keys[0].ndim > 1 else None
 
 
 structural(np.shape, np.ndim, np.size, np.zeros_like, np.ones_like, np.empty_like)
@@ -33,7 +47,8 @@ constant(np.allclose, np.array_equal, np.array_equiv)
 constant(np.argmax, np.argmin, np.nanargmax, np.nanargmin, np.argsort, np.argpartition, batch=flat_axis_batch)
 constant(np.searchsorted, batch=_search_batch)
 constant(np.digitize, np.isin, batch=entries_batch)
-constant(np.lexsort, np.argwhere, np.nonzero, np.flatnonzero)
+constant(np.lexsort, batch=_lexsort_batch)
+constant(np.argwhere, np.nonzero, np.flatnonzero)
 constant(np.intersect1d, np.union1d, np.setdiff1d, np.setxor1d, np.histogram_bin_edges)
 constant(np.unique_all, np.unique_counts, np.unique_inverse)
 constant(np.linalg.matrix_rank, batch=matrix_batch)

@@ -40,6 +40,18 @@ def test_cases_agree(case: Case, request: pytest.FixtureRequest) -> None:
 OPERANDS: list[Any] = [1.5, 2, np.float64(0.75), np.array([0.5, 1.5, 2.5]), np.array([[1.25], [0.5]]), np.float32(1.5)]
 
 
+OPERATIONS: list[Callable[[Any, Any], Any]] = [
+    lambda a, b: a + b,
+    lambda a, b: a - b,
+    lambda a, b: a * b,
+    lambda a, b: a / (2.0 + b * b),
+    lambda a, b: (1.5 + a * a) ** np.tanh(b),
+    lambda a, b: np.tanh(a),
+    lambda a, b: -a,
+    np.logaddexp,
+]
+
+
 def random_program(seed: int) -> Callable[..., Any]:
     """Return a function of two values that applies random operators to what it has."""
     rng = np.random.default_rng(seed)
@@ -51,16 +63,7 @@ def random_program(seed: int) -> Callable[..., Any]:
             a = have[i % len(have)]
             b = have[j % len(have)] if share < 0.6 else OPERANDS[j % len(OPERANDS)]
             a, b = (a, b) if share < 0.8 else (b, a)
-            new = [
-                lambda: a + b,
-                lambda: a - b,
-                lambda: a * b,
-                lambda: a / (2.0 + b * b),
-                lambda: (1.5 + a * a) ** np.tanh(b),
-                lambda: np.tanh(a),
-                lambda: -a,
-                lambda: np.logaddexp(a, b),
-            ][kind]()
+            new = OPERATIONS[kind](a, b)
             have.append(np.tanh(new))
         return np.sum(have[-1] * have[-2]) + np.sum(have[-3])
 

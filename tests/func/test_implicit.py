@@ -62,7 +62,9 @@ def test_fixed_point() -> None:
     d = 1 - x**2
     want = np.linalg.inv(np.eye(2) - d[:, None] * p["W"]) @ np.diag(d)  # by b
     for jac in (jacfwd, jacrev):
-        np.testing.assert_allclose(jac(lambda b: fixed_point(f, np.zeros(2), {"W": p["W"], "b": b}))(p["b"]), want, rtol=1e-9)
+        np.testing.assert_allclose(
+            jac(lambda b: fixed_point(f, np.zeros(2), {"W": p["W"], "b": b}))(p["b"]), want, rtol=1e-9
+        )
     g = grad(lambda W: fixed_point(f, np.zeros(2), {"W": W, "b": p["b"]})[0])(p["W"])
     np.testing.assert_allclose(g, np.outer(want[0], x), rtol=1e-9)
 

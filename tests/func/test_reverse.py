@@ -15,7 +15,7 @@ import meintorch
 from meintorch import errors
 from meintorch.func import grad, stop_gradient, value_and_grad, vjp
 
-Pair = namedtuple("Pair", ["left", "right"])
+Pair = namedtuple("Pair", ["left", "right"])  # noqa: PYI024 - the untyped kind has to work too
 
 
 @dataclasses.dataclass
@@ -248,7 +248,7 @@ def test_vjp_of_trees() -> None:
 
 def test_pullback_is_linear_and_may_be_called_again() -> None:
     x = np.array([0.3, 0.7])
-    out, pullback = vjp(lambda x: np.exp(x) * x, x)
+    _, pullback = vjp(lambda x: np.exp(x) * x, x)
     for seed in ([1.0, 0.0], [0.0, 1.0], [2.0, -3.0]):
         close(pullback(np.array(seed))[0], np.array(seed) * np.exp(x) * (1 + x))
     assert "pullback" in repr(pullback)

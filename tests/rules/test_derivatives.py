@@ -84,7 +84,11 @@ def test_single_precision_stays_single(case: Case) -> None:
     if not wide:
         out, pullback = vjp(case.call, *args)
         ones = [np.ones_like(x) for x in outputs(out)]
-        for g, a in zip(pullback(ones if isinstance(out, list) else tuple(ones) if isinstance(out, tuple) else ones[0]), args, strict=True):
+        for g, a in zip(
+            pullback(ones if isinstance(out, list) else tuple(ones) if isinstance(out, tuple) else ones[0]),
+            args,
+            strict=True,
+        ):
             assert g.dtype == a.dtype
 
 
