@@ -14,7 +14,7 @@ from meintorch.core.graph import Node, walk
 from meintorch.core.primitive import constant, registry
 from meintorch.core.shapes import dtype_of, shape_of
 from meintorch.core.trace import Traced, bind
-from meintorch.errors import OutputError
+from meintorch.errors import InputError, OutputError
 from meintorch.func._transform import (
     Like,
     P,
@@ -42,6 +42,9 @@ class ValueAndGrad(Transformed[P, R]):
         has_aux = self.options["has_aux"]
         selection = Selection(self.f, args, kwargs, self.options["argnums"], self.options["argnames"])
         values = selection.values
+        holomorphic = self.options["holomorphic"]
+        if holomorphic and any([dtype_of(x).kind != "c" for x in values]):
+            raise InputError(f"{self!r}: with holomorphic=True every input has to be complex")
         trace = reverse_trace()
         leaves = [trace.leaf(x) for x in values]
         try:
@@ -60,7 +63,7 @@ class ValueAndGrad(Transformed[P, R]):
             out = out.value
         else:
             root = ()
-        check_scalar(out, self)
+        check_scalar(out, self, holomorphic=holomorphic)
         cts, owned = pull_back(root, (dtype_of(out).type(1),) * len(root), len(values))
         gradient = selection.pack([finished(g, o, x) for g, o, x in zip(cts, owned, values, strict=True)])
         return ((out, aux) if has_aux else out), gradient
@@ -83,6 +86,7 @@ def grad(
     *,
     argnames: str | Sequence[str] | None = None,
     has_aux: bool = False,
+    holomorphic: bool = False,
 ) -> Grad[P, Any]:
     """Return a function that computes the gradient of ``f``.
 
@@ -96,6 +100,8 @@ def grad(
         Keyword arguments to differentiate with respect to, instead of positional ones or beside them.
     has_aux : bool, optional
         Whether ``f`` returns a pair ``(value, aux)``, of which only the value is differentiated.
+    holomorphic : bool, optional
+        Promise that ``f`` is holomorphic: inputs and output have to be complex, and the result is the complex derivative.
 
     Returns
     -------
@@ -121,7 +127,7 @@ def grad(
     >>> grad(lambda x: x * x + x)(3.0)
     array(7.)
     """
-    return Grad(f, argnums=argnums, argnames=argnames, has_aux=has_aux)
+    return Grad(f, argnums=argnums, argnames=argnames, has_aux=has_aux, holomorphic=holomorphic)
 
 
 def value_and_grad(
@@ -130,12 +136,13 @@ def value_and_grad(
     *,
     argnames: str | Sequence[str] | None = None,
     has_aux: bool = False,
+    holomorphic: bool = False,
 ) -> ValueAndGrad[P, tuple[R, Any]]:
     """Return a function that computes the value of ``f`` and its gradient, at the cost of one gradient.
 
     Parameters
     ----------
-    f, argnums, argnames, has_aux : as for `grad`
+    f, argnums, argnames, has_aux, holomorphic : as for `grad`
 
     Returns
     -------
@@ -153,7 +160,7 @@ def value_and_grad(
     >>> value_and_grad(np.sum)(np.array([1.0, 2.0]))
     (np.float64(3.0), array([1., 1.]))
     """
-    return ValueAndGrad(f, argnums=argnums, argnames=argnames, has_aux=has_aux)
+    return ValueAndGrad(f, argnums=argnums, argnames=argnames, has_aux=has_aux, holomorphic=holomorphic)
 
 
 def pull_back(roots: Sequence[Node], seeds: Sequence[Any], leaves: int) -> tuple[list[Any], Any]:
@@ -297,7 +304,7 @@ def unpack(out: Any, f: Any) -> tuple[Any, Any]:
     return out
 
 
-def check_scalar(out: Any, transform: Transformed[Any, Any]) -> None:
+def check_scalar(out: Any, transform: Transformed[Any, Any], *, holomorphic: bool) -> None:
     """Refuse an output that has no gradient, and say what to do."""
     dtype = getattr(out, "dtype", None)
     if dtype is None and isinstance(out, (int, float)) and not isinstance(out, bool):
@@ -314,12 +321,14 @@ def check_scalar(out: Any, transform: Transformed[Any, Any]) -> None:
             f"Reduce it with np.sum or np.mean{' or index it with [0]' if shape_of(out) == (1,) else ''}, or take all "
             f"derivatives with jacrev, or a weighted combination of them with vjp."
         )
-    if dtype.kind == "c":
+    if dtype.kind == "c" and not holomorphic:
         raise OutputError(
             f"{name}: the function returned a complex number; a gradient needs a real output. Take np.real(...), "
-            f"np.imag(...) or np.abs(...) of it, or use vjp."
+            f"np.imag(...) or np.abs(...) of it, pass holomorphic=True if the function is holomorphic, or use vjp."
         )
-    if dtype.kind != "f":
+    if holomorphic and dtype.kind != "c":
+        raise OutputError(f"{name}: with holomorphic=True the output has to be complex; it has dtype {dtype}.")
+    if dtype.kind not in "fc":
         raise OutputError(f"{name}: the function returned a scalar of dtype {dtype}; a gradient needs a real one.")
 
 

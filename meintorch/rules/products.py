@@ -537,7 +537,9 @@ def _convolve_a(g: Any, a_shape: Any, v: Any, mode: Any) -> Any:
     return np.convolve(_full(g, math.prod(a_shape), v.size, mode), v[::-1], "valid").reshape(a_shape)
 
 
-multilinear(np.convolve, batch=_convolve_batch, a=_convolve_a, v=lambda g, a, v_shape, mode: _convolve_a(g, v_shape, a, mode))
+multilinear(
+    np.convolve, batch=_convolve_batch, a=_convolve_a, v=lambda g, a, v_shape, mode: _convolve_a(g, v_shape, a, mode)
+)
 
 
 def _correlate_a(g: Any, a_shape: Any, v: Any, mode: Any) -> Any:

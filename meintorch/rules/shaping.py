@@ -370,7 +370,9 @@ def _meshgrid_batch(call: BatchCall) -> Any:
     arrays = [flat(in_front(x, batched, call.size)) for x, batched in call.many("xi")]
     n = len(arrays)
     own = [1, 0, *range(2, n)] if call.get("indexing") == "xy" and n > 1 else range(n)
-    spread = [x.reshape(-1, *[x.shape[1] if k == axis else 1 for k in range(n)]) for x, axis in zip(arrays, own, strict=True)]
+    spread = [
+        x.reshape(-1, *[x.shape[1] if k == axis else 1 for k in range(n)]) for x, axis in zip(arrays, own, strict=True)
+    ]
     return tuple(spread) if call.get("sparse") else np.broadcast_arrays(*spread)
 
 
@@ -512,7 +514,11 @@ def _pad_batch(call: BatchCall) -> Any:
     constants = call.get("constant_values")
     if top_trace((constants,)) is None and not call.is_batched("constant_values"):
         options = {k: v for k, v in call.kwargs.items() if k not in {"array", "pad_width", "mode"}}
-        for name in {"constant_values", "end_values", "stat_length"} & options.keys():  # by axis and side, as the widths
+        for name in {
+            "constant_values",
+            "end_values",
+            "stat_length",
+        } & options.keys():  # by axis and side, as the widths
             if options[name] is not None:
                 options[name] = [(0, 0), *np.broadcast_to(options[name], (array.ndim - 1, 2))]
         return np.pad(array, [(0, 0), *widths], mode, **options)

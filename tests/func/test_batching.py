@@ -154,7 +154,12 @@ def test_outputs_are_plain_writable_and_share_no_memory_with_the_inputs() -> Non
     x = np.arange(24.0).reshape(2, 3, 4)
     before = x.copy()
     fs = [lambda e: e, lambda e: e.T, lambda e: e[0], lambda e: e[::2], lambda e: e.reshape(-1), lambda e: e + 0.0]
-    fs += [lambda e: np.broadcast_to(e, (2, 3, 4)), lambda e: np.real(e), lambda e: e[..., None], lambda e: stop_gradient(e)]
+    fs += [
+        lambda e: np.broadcast_to(e, (2, 3, 4)),
+        lambda e: np.real(e),
+        lambda e: e[..., None],
+        lambda e: stop_gradient(e),
+    ]
     for f in fs:
         for axis in (0, -1):
             out = vmap(f, 0, axis)(x)
@@ -181,7 +186,13 @@ def test_the_same_output_twice_shares_no_memory() -> None:
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.complex64, np.int64, np.int8, bool])
 def test_dtype_is_numpys(dtype: Any) -> None:
     x = X.astype(dtype)
-    fs = [lambda x: x * 2, lambda x: np.sum(x), lambda x: np.mean(x), lambda x: x > 1, lambda x: x + np.ones(3, np.float32)]
+    fs = [
+        lambda x: x * 2,
+        lambda x: np.sum(x),
+        lambda x: np.mean(x),
+        lambda x: x > 1,
+        lambda x: x + np.ones(3, np.float32),
+    ]
     for f in fs:
         want = loop(f, x)
         close(vmap(f)(x), want)
@@ -272,7 +283,9 @@ def test_choices() -> None:
 def test_captured_values_and_lists() -> None:
     scale = np.array([1.0, 10.0, 100.0])
     close(vmap(lambda x: np.stack([x[0], 1.0, np.sum(x * scale)]))(X), [[1.0, 1.0, 321.0], [4.0, 1.0, 654.0]])
-    close(vmap(lambda x: np.concatenate([x, [7.0], scale[:1]]))(X), [[1.0, 2.0, 3.0, 7.0, 1.0], [4.0, 5.0, 6.0, 7.0, 1.0]])
+    close(
+        vmap(lambda x: np.concatenate([x, [7.0], scale[:1]]))(X), [[1.0, 2.0, 3.0, 7.0, 1.0], [4.0, 5.0, 6.0, 7.0, 1.0]]
+    )
     close(vmap(lambda x: scale + x)(X), X + scale)
     close(vmap(lambda x: scale[:, None] * x)(X), scale[:, None] * X[:, None])
     close(vmap(lambda x: np.eye(3) @ x)(X), X)
@@ -289,7 +302,7 @@ def test_a_loop_with_a_running_total() -> None:
     close(vmap(f)(X), np.sum(X**2, axis=1))
 
 
-@pytest.mark.parametrize("f", [lambda x: np.sum(x, axis=0), lambda x: x.max(-1), lambda x: np.mean(x, axis=-1)])
+@pytest.mark.parametrize("f", [lambda x: np.sum(x, axis=0), lambda x: x.max(-1), lambda x: np.prod(x, axis=-1)])
 def test_reducing_a_scalar_example_along_an_axis(f: Callable[[Any], Any]) -> None:
     """NumPy lets axis=0 and -1 of a scalar pass."""
     close(vmap(f)(Y), Y)
@@ -299,6 +312,8 @@ def test_an_axis_that_does_not_exist_is_numpys_error() -> None:
     for axis in (1, -2):
         with pytest.raises(np.exceptions.AxisError, match=f"axis {axis} is out of bounds for array of dimension 1"):
             vmap(lambda x, axis=axis: np.sum(x, axis=axis))(X)
+    with pytest.raises(np.exceptions.AxisError, match="axis 0 is out of bounds for array of dimension 0"):
+        vmap(lambda x: np.mean(x, axis=0))(Y)
 
 
 def test_random_programs_against_a_loop(rng: np.random.Generator) -> None:
@@ -480,7 +495,10 @@ def test_no_cycles() -> None:
         (lambda: vmap(lambda x: x, "0")(X), "in_axes='0' has to be"),
         (lambda: vmap(lambda x: x, 0.0)(X), "in_axes=0.0 has to be"),
         (lambda: vmap(lambda x: x, True)(X), "in_axes.*=True does not fit"),
-        (lambda: vmap(lambda x: x, ({"a": 0},))({"b": X}), r"in_axes\[0\]=\{'a': 0\} does not fit the tree \{'b': \*\}"),
+        (
+            lambda: vmap(lambda x: x, ({"a": 0},))({"b": X}),
+            r"in_axes\[0\]=\{'a': 0\} does not fit the tree \{'b': \*\}",
+        ),
         (lambda: vmap(lambda x: x, ([0, 0],))([X]), r"in_axes\[0\]=\[0, 0\] does not fit"),
         (lambda: vmap(lambda x: x, ({"a": [0, "x"]},))({"a": [X, X]}), r"in_axes\[0\]\['a'\]\[1\]='x' does not fit"),
         (lambda: vmap(lambda x: x, 0, (0, 1))(X), r"out_axes=\(0, 1\) does not fit the tree \*"),
@@ -500,6 +518,12 @@ def test_a_keyword_argument_that_cannot_be_batched_is_not_told_to_use_in_axes() 
         vmap(lambda x, s: x * s)(Y, s=3.0)
 
 
+def test_array_subclasses_are_refused() -> None:
+    """As in the other transforms: what their operators mean is not what the rules say."""
+    with pytest.raises((errors.BatchError, errors.InputError), match="MaskedArray"):
+        vmap(lambda x: x * 2)(np.ma.masked_array([1.0, 2.0]))
+
+
 def decide(x: Any) -> Any:
     return x if x > 2 else -x
 
@@ -512,12 +536,32 @@ def count(x: Any) -> Any:
 
 @pytest.mark.parametrize(
     "f",
-    [decide, count, lambda x: (x > 1) and x, lambda x: not x, lambda x: max(x, 1.0), lambda x: bool(x), lambda x: 0 < x < 2],
+    [
+        decide,
+        count,
+        lambda x: (x > 1) and x,
+        lambda x: not x,
+        lambda x: max(x, 1.0),
+        lambda x: bool(x),
+        lambda x: 0 < x < 2,
+    ],
 )
 @pytest.mark.parametrize("outside", [lambda f: f, grad], ids=["vmap", "vmap_of_grad"])
 def test_a_decision_on_a_batched_value(f: Callable[[Any], Any], outside: Any) -> None:
     with pytest.raises(errors.BatchError, match=r"test_batching.*(if, while.*)np\.where.*loop over the examples"):
         vmap(outside(f))(Y)
+
+
+@pytest.mark.parametrize("f", [lambda x: x * int(x), lambda x: x * math.floor(x), lambda x: x if x else -x])
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize(
+    "inner",
+    [grad, lambda f: lambda x: jvp(f, (x,), (1.0,)), lambda f: lambda x: vjp(f, x)[0]],
+    ids=["grad", "jvp", "vjp"],
+)
+def test_a_conversion_one_level_further_in(f: Callable[[Any], Any], size: int, inner: Any) -> None:
+    with pytest.raises(errors.BatchError, match="many examples"):
+        vmap(inner(f))(np.arange(size) + 0.5)
 
 
 @pytest.mark.parametrize(
@@ -537,7 +581,14 @@ def test_a_conversion_of_a_batched_value(f: Callable[[Any], Any], advice: str) -
 
 @pytest.mark.parametrize(
     "f",
-    [lambda x: float(x), lambda x: complex(x), lambda x: x.item(), lambda x: x.tolist(), lambda x: math.sin(x), lambda x: [1, 2][x]],
+    [
+        lambda x: float(x),
+        lambda x: complex(x),
+        lambda x: x.item(),
+        lambda x: x.tolist(),
+        lambda x: math.sin(x),
+        lambda x: [1, 2][x],
+    ],
 )
 def test_a_conversion_to_a_python_number_names_a_way_out_that_works(f: Callable[[Any], Any]) -> None:
     """float(stop_gradient(x)), which helps elsewhere, fails for a batch as well."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import tracemalloc
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -96,7 +97,9 @@ def test_dtype_is_that_of_the_output(push: Any, dtype: Any) -> None:
 
 @both
 def test_mixed_dtypes(push: Any) -> None:
-    value, tangent = push(lambda x, y: (x * y, x * 2, y * 2), np.float32(1.5), np.array([1.0, 2.0]), tangents=(1, np.array([1, 0])))
+    value, tangent = push(
+        lambda x, y: (x * y, x * 2, y * 2), np.float32(1.5), np.array([1.0, 2.0]), tangents=(1, np.array([1, 0]))
+    )
     assert [v.dtype for v in value] == [t.dtype for t in tangent] == [np.float64, np.float32, np.float64]
     close(tangent[0], [2.5, 2.0])
     out = push(lambda x, z: x * z, np.ones(2, np.float32), np.ones(2, np.complex64), tangents=(np.ones(2), np.ones(2)))
@@ -134,7 +137,13 @@ def test_strided_and_read_only_inputs_are_untouched(push: Any, rng: np.random.Ge
 @both
 def test_tangents_are_writable_and_share_no_memory(push: Any) -> None:
     x, t = np.arange(6.0), np.ones(6)
-    fs = [lambda x: x, lambda x: x + 0.0, lambda x: x.reshape(2, 3).T, lambda x: x[::2], lambda x: np.broadcast_to(x, (2, 6))]
+    fs = [
+        lambda x: x,
+        lambda x: x + 0.0,
+        lambda x: x.reshape(2, 3).T,
+        lambda x: x[::2],
+        lambda x: np.broadcast_to(x, (2, 6)),
+    ]
     for f in fs:
         out, tangent = push(f, x, tangents=(t,))
         assert tangent.flags.writeable
@@ -149,7 +158,13 @@ def test_tangents_are_writable_and_share_no_memory(push: Any) -> None:
 @both
 def test_what_has_no_influence_gives_zeros(push: Any) -> None:
     def f(x: Any, y: Any) -> Any:
-        return {"constant": 4.0, "array": np.ones((2, 2), np.float32), "other": y * 2, "floor": np.floor(x), "none": None}
+        return {
+            "constant": 4.0,
+            "array": np.ones((2, 2), np.float32),
+            "other": y * 2,
+            "floor": np.floor(x),
+            "none": None,
+        }
 
     _, tangent = push(f, 1.5, np.ones(3), tangents=(1.0, np.zeros(3)))
     close(tangent["constant"], 0.0)
@@ -311,7 +326,9 @@ def test_real_inputs_with_complex_outputs(push: Any, x: Any) -> None:
     np.testing.assert_array_equal(value, np.exp(1j * x))
 
 
-@pytest.mark.parametrize("f", [lambda x: 1j * x, lambda x: x * 1j, lambda x: x + 1j, lambda x: x / 1j, lambda x: (1 + 1j) - x])
+@pytest.mark.parametrize(
+    "f", [lambda x: 1j * x, lambda x: x * 1j, lambda x: x + 1j, lambda x: x / 1j, lambda x: (1 + 1j) - x]
+)
 def test_a_python_complex_beside_a_real_scalar(f: Callable[[Any], Any]) -> None:
     """NumPy's float64 times a Python complex may be a Python complex, which has no dtype."""
     value, tangent = jvp(f, (2.0,), (3.0,))
@@ -328,6 +345,44 @@ def test_real_tangents_of_complex_primals(push: Any) -> None:
     tangent = push(lambda z: z * z, 1.0 + 2.0j, tangents=(1,))[1]
     close(tangent, 2.0 + 4.0j)
     assert tangent.dtype == np.complex128
+
+
+# ---------------------------------------------------------------- conventions
+
+KINKS: dict[str, tuple[Callable[[Any], Any], Any, Any]] = {
+    "abs": (np.abs, [0.0, 2.0], [0.0, 1.0]),
+    "abs of complex": (np.abs, [0j, 2.0 + 0j], [0.0, 1.0]),
+    "norm": (np.linalg.norm, [0.0, 0.0], [0.0, 0.0]),
+    "hypot": (lambda x: np.hypot(x, 2 * x), [0.0], [0.0]),
+    "arctan2": (lambda x: np.arctan2(x, 2 * x), [0.0], [0.0]),
+    "std": (np.std, [1.0, 1.0, 1.0], [0.0, 0.0, 0.0]),
+    "root of the variance": (lambda x: np.var(x) ** 0.5, [1.0, 1.0, 1.0], [0.0, 0.0, 0.0]),
+    "sqrt of the variance": (lambda x: np.sqrt(np.var(x)), [1.0, 1.0, 1.0], [0.0, 0.0, 0.0]),
+    "power zero": (lambda x: x**0.0, [0.0], [0.0]),
+    "sinc": (np.sinc, [0.0], [0.0]),
+    "prod": (np.prod, [0.0, 2.0, 3.0], [6.0, 0.0, 0.0]),
+    "max": (np.max, [2.0, 2.0, 1.0], [0.5, 0.5, 0.0]),
+    "min": (np.min, [2.0, 2.0, 1.0], [0.0, 0.0, 1.0]),
+    "ptp": (np.ptp, [1.0, 1.0, 3.0, 3.0], [-0.5, -0.5, 0.5, 0.5]),
+    "max above all": (lambda x: np.max(x, initial=9.0), [1.0, 2.0], [0.0, 0.0]),
+    "maximum": (lambda x: np.maximum(x, 1.0), [1.0, 2.0], [0.5, 1.0]),
+    "fmin": (lambda x: np.fmin(1.0, x), [1.0, 2.0], [0.5, 0.0]),
+    "clip": (lambda x: np.clip(x, 0.0, 1.0), [0.0, 1.0, 1.5], [1.0, 1.0, 0.0]),
+    "logaddexp": (lambda x: np.logaddexp(x, -np.inf), [-np.inf], [0.5]),
+    "floor": (lambda x: np.floor(x) * x, [2.5], [2.0]),
+}
+
+
+@both
+@pytest.mark.parametrize("name", KINKS)
+def test_conventions_at_kinks(push: Any, name: str) -> None:
+    """The derivative of the sum of the outputs along every unit vector is what reverse mode gives."""
+    f, point, want = KINKS[name]
+    x = np.array(point)
+    with np.errstate(all="ignore"):
+        tangents = [push(f, x, tangents=(t,))[1] for t in np.eye(len(x))]
+        np.testing.assert_allclose([np.sum(t) for t in tangents], want, rtol=1e-12)
+        np.testing.assert_allclose(np.real(grad(lambda x: np.sum(f(x)))(x)), want, rtol=1e-12)
 
 
 # ---------------------------------------------------------------- linearize
@@ -433,7 +488,6 @@ def test_jvp_and_linearize_leave_no_cycles() -> None:
 
 def test_memory_of_a_long_loop_is_flat_in_forward_mode() -> None:
     """Nothing is kept of what has passed: a jvp of many steps needs no more than one of few."""
-    import tracemalloc
 
     def f(x: Any) -> Any:
         for _ in range(300):
@@ -486,7 +540,9 @@ def test_tangents_that_do_not_fit_in_a_tree(push: Any) -> None:
         push(lambda x, t: t["b"], 1.0, primal, tangents=(1.0, {"a": (1.0, np.ones(2)), "b": 2.0}))
 
 
-@pytest.mark.parametrize(("primals", "tangents"), [(1.0, 1.0), (np.ones(2), np.ones(2)), ((1.0,), 1.0), ({"x": 1.0}, (1.0,))])
+@pytest.mark.parametrize(
+    ("primals", "tangents"), [(1.0, 1.0), (np.ones(2), np.ones(2)), ((1.0,), 1.0), ({"x": 1.0}, (1.0,))]
+)
 def test_primals_and_tangents_have_to_be_tuples(primals: Any, tangents: Any) -> None:
     with pytest.raises(errors.InputError, match=r"tuples.*jvp\(f, \(x,\), \(t,\)\)"):
         jvp(np.sin, primals, tangents)

@@ -52,7 +52,9 @@ def test_softmax(jac: Any, rng: np.random.Generator) -> None:
 @each
 @pytest.mark.parametrize("out", [(), (1,), (3,), (2, 3), (0,), (2, 0)])
 @pytest.mark.parametrize("shape", [(), (1,), (4,), (2, 2), (0,), (0, 3)])
-def test_shapes_are_those_of_the_output_and_then_the_input(jac: Any, out: tuple[int, ...], shape: tuple[int, ...]) -> None:
+def test_shapes_are_those_of_the_output_and_then_the_input(
+    jac: Any, out: tuple[int, ...], shape: tuple[int, ...]
+) -> None:
     x = np.random.default_rng(2).normal(size=shape)
     w = np.random.default_rng(3).normal(size=out)
     close(jac(lambda x: w * np.sum(x * x))(x), np.multiply.outer(w, 2 * x))
@@ -215,7 +217,13 @@ def test_strided_and_read_only_inputs_are_untouched(jac: Any, rng: np.random.Gen
 @each
 def test_results_are_writable_and_share_no_memory(jac: Any) -> None:
     x, c = np.ones(3), np.ones((2, 3))
-    for f in (lambda x: c @ x, lambda x: np.sum(x), lambda x: x, lambda x: np.broadcast_to(x, (2, 3)), lambda x: x + c[0]):
+    for f in (
+        lambda x: c @ x,
+        lambda x: np.sum(x),
+        lambda x: x,
+        lambda x: np.broadcast_to(x, (2, 3)),
+        lambda x: x + c[0],
+    ):
         first = jac(f)(x)
         want = first.copy()
         assert first.flags.writeable
@@ -462,7 +470,9 @@ def test_hessian_of_trees_arguments_and_aux() -> None:
 def test_hvp(rng: np.random.Generator) -> None:
     x, v = rng.normal(size=5), rng.normal(size=5)
     close(hvp(rosenbrock, x, v), rosenbrock_hessian(x) @ v, 1e-9)
-    got = hvp(lambda p: p["a"] ** 2 * np.sum(p["b"]), {"a": 3.0, "b": np.ones(2)}, {"a": 1.0, "b": np.array([1.0, 0.0])})
+    got = hvp(
+        lambda p: p["a"] ** 2 * np.sum(p["b"]), {"a": 3.0, "b": np.ones(2)}, {"a": 1.0, "b": np.array([1.0, 0.0])}
+    )
     close(got["a"], 4.0 + 6.0)
     close(got["b"], [6.0, 6.0])
     close(hvp(lambda x: x**3, 2, 1), 12.0)
@@ -484,7 +494,9 @@ def test_gauss_newton_product(rng: np.random.Generator) -> None:
     close(gauss_newton_product(lambda x: x, x, v), v)
     close(gauss_newton_product(lambda x: np.ones(3), x, v), np.zeros(4))
     close(gauss_newton_product(lambda x: x * x, 2.0, 1.0), 16.0)
-    got = gauss_newton_product(lambda p: (p["a"] * p["b"], [p["a"]]), {"a": np.ones(2), "b": 2.0}, {"a": np.ones(2), "b": 1.0})
+    got = gauss_newton_product(
+        lambda p: (p["a"] * p["b"], [p["a"]]), {"a": np.ones(2), "b": 2.0}, {"a": np.ones(2), "b": 1.0}
+    )
     close(got["a"], [7.0, 7.0])  # J v = (a b' + b a', a') = (3, 3, 1, 1)
     close(got["b"], 6.0)
     assert gauss_newton_product(lambda x: x * x, np.ones(2, np.float32), np.ones(2)).dtype == np.float32

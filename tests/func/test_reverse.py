@@ -79,6 +79,19 @@ def test_complex_input_follows_the_convention() -> None:
     close(g, 2 * z.real - 3j)
 
 
+def test_holomorphic_functions() -> None:
+    z = 0.3 + 0.7j
+    f = lambda z: np.exp(z) * z * z  # noqa: E731
+    close(grad(f, holomorphic=True)(z), np.exp(z) * (z * z + 2 * z))
+    close(grad(grad(f, holomorphic=True), holomorphic=True)(z), np.exp(z) * (z * z + 4 * z + 2))
+    with pytest.raises(errors.InputError, match="complex"):
+        grad(f, holomorphic=True)(0.3)
+    with pytest.raises(errors.OutputError, match="has to be complex"):
+        grad(lambda z: np.abs(z), holomorphic=True)(z)
+    with pytest.raises(errors.OutputError, match="holomorphic=True"):
+        grad(f)(z)
+
+
 def test_mixed_dtypes_give_each_its_own() -> None:
     x, y = np.float32(1.5), np.array([1.0, 2.0])
     gx, gy = grad(lambda x, y: np.sum(x * y), argnums=(0, 1))(x, y)
