@@ -37,8 +37,25 @@ def plain(x: Any) -> Any:
     return x
 
 
-def lost(what: str, instead: str) -> LostDerivativeError:
+def is_batched(x: Any) -> bool:
+    """Tell whether a value stands for a batch of examples, at any level."""
+    while isinstance(x, Traced):
+        if isinstance(x, BatchTensor):
+            return True
+        x = x.value
+    return False
+
+
+def lost(what: str, instead: str, x: Any = None) -> LostDerivativeError:
     """Make the error for an operation that would drop the derivative."""
+    if is_batched(x):
+        instead = (
+            "Inside vmap it stands for many examples at once: keep it an array, or loop over the examples instead of vmap."
+        )
+        if x.dtype.kind in "iu":
+            instead += " To index a plain array with it use np.take_along_axis."
+        elif "np.stack" in what or "np.array" in what:
+            instead += " Build arrays of such values with np.stack."
     return LostDerivativeError(
         f"{here()}: {what} would turn a traced value into a plain one and lose its derivative. {instead}"
     )
@@ -55,7 +72,8 @@ def _binary(fun: Callable[..., Any], symbol: str) -> tuple[Method, Method, Metho
 
     def in_place(a: Any, b: Any) -> Any:
         # A scalar is rebound, as in NumPy; the object style has no views, so there this is all there is to it.
-        if isinstance(plain(a), np.ndarray) and a._trace is not OBJECTS:
+        array = a.shape != () if is_batched(a) else isinstance(plain(a), np.ndarray)
+        if array and a._trace is not OBJECTS:
             raise InPlaceError(
                 f"{here()}: `t {symbol}= v` on a traced array, which changes it under all its names, is not supported "
                 f"yet. Write t = t {symbol} v."
@@ -172,7 +190,7 @@ class Tensor(Traced):
         return f"Tensor({text})" if self._trace is OBJECTS else f"Tensor({text}, level={self._trace.level})"
 
     def __format__(self, spec: str) -> str:
-        return format(plain(self), spec) if spec else repr(self)
+        return format(plain(self), spec) if spec and not is_batched(self) else repr(self)
 
     # ------------------------------------------------------------ what would cut the trace
 
@@ -181,6 +199,7 @@ class Tensor(Traced):
             "converting it to an ndarray (np.array, np.asarray, or a function that calls them)",
             "Use np.stack([...]) or np.concatenate to build arrays from traced values, and stop_gradient(x) (in the "
             "object style x.data) where the derivative is not wanted.",
+            self,
         )
 
     def __float__(self) -> float:
@@ -188,39 +207,40 @@ class Tensor(Traced):
             "float() of it (also by math.sin and the like, or by assigning it into a plain ndarray)",
             "Use NumPy's function (np.sin), build arrays with np.stack or np.where, or take float(stop_gradient(x)) "
             "where the derivative is not wanted.",
+            self,
         )
 
     def __complex__(self) -> complex:
-        raise lost("complex() of it", "Write x + 0j, or take complex(stop_gradient(x)).")
+        raise lost("complex() of it", "Write x + 0j, or take complex(stop_gradient(x)).", self)
 
     def __index__(self) -> int:
-        raise lost("using it as an index", "Use int(x): an integer has no derivative.")
+        raise lost("using it as an index", "Use int(x): an integer has no derivative.", self)
 
     def item(self, *args: Any) -> float:
         """Refuse: a Python number has no derivative."""
-        raise lost("x.item()", "Index it (x[0]), or take stop_gradient(x).item() where the derivative is not wanted.")
+        raise lost("x.item()", "Index it (x[0]), or take stop_gradient(x).item() where the derivative is not wanted.", self)
 
     def tolist(self) -> list[Any]:
         """Refuse: Python numbers have no derivative."""
-        raise lost("x.tolist()", "Use list(x), or stop_gradient(x).tolist() where the derivative is not wanted.")
+        raise lost("x.tolist()", "Use list(x), or stop_gradient(x).tolist() where the derivative is not wanted.", self)
 
     def __bool__(self) -> bool:
-        return bool(plain(self))
+        return bool(self.value)
 
     def __int__(self) -> int:
-        return int(plain(self))
+        return int(self.value)
 
     def __round__(self, ndigits: int | None = None) -> Any:
-        return round(plain(self)) if ndigits is None else np.round(self, ndigits)
+        return round(self.value) if ndigits is None else np.round(self, ndigits)
 
     def __trunc__(self) -> int:
-        return int(plain(self))
+        return int(self.value)
 
     def __floor__(self) -> int:
-        return int(np.floor(plain(self)))
+        return math.floor(self.value)
 
     def __ceil__(self) -> int:
-        return int(np.ceil(plain(self)))
+        return math.ceil(self.value)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise InPlaceError(

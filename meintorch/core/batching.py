@@ -281,7 +281,7 @@ def matrix_batch(call: BatchCall) -> Any:
 
 def shifted(axis: Any, ndim: int) -> Any:
     """Return an axis of an example as that of the batch."""
-    if axis.__class__ is tuple or axis.__class__ is list:
+    if hasattr(axis, "__iter__"):
         return tuple([shifted(a, ndim) for a in axis])
     if not -ndim <= axis < ndim:
         raise np.exceptions.AxisError(axis, ndim)

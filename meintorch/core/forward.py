@@ -51,6 +51,8 @@ class ForwardTrace(Trace):
 def fitted(tangent: Any, ans: Any) -> Any:
     """Give a tangent the shape and dtype of the value it belongs to."""
     shape, dtype = shape_of(ans), dtype_of(ans)
+    if tangent.__class__ is complex:
+        tangent = np.complex128(tangent)
     if tangent.dtype != dtype:
         if tangent.dtype.kind == "c" and dtype.kind != "c":
             tangent = np.real(tangent)
@@ -63,7 +65,7 @@ def push(call: Call, ans: Any) -> Any:
     """Return the tangent of a call's output; a list of them for several outputs."""
     prim = call.prim
     if prim.kind is LINEAR:
-        args, kwargs = call.with_every(tangent_or_zeros, offsets=0)
+        args, kwargs = call.with_every(lambda x: tangent_or_zeros(x, call.trace), offsets=0)
         return prim.fun(*args, **kwargs)
     if prim.kind is MULTILINEAR:
         terms = []
@@ -81,7 +83,7 @@ def push(call: Call, ans: Any) -> Any:
     terms = []
     for step, (name, found) in zip(recipe.steps, call.traced.items(), strict=True):
         picked = [residuals[k] for k in step.picks]
-        tangent = tangents_or_zeros(call.argument(name), found) if step.sequence else found.note
+        tangent = tangents_or_zeros(call.argument(name), found, call.trace) if step.sequence else found.note
         terms.append(step.rule(*picked) * tangent if step.partial else step.rule(tangent, *picked))
     return added(terms)
 
@@ -94,15 +96,15 @@ def added(terms: list[Any]) -> Any:
     return total
 
 
-def tangents_or_zeros(xs: Any, found: Any) -> list[Any]:
+def tangents_or_zeros(xs: Any, found: Any, trace: Trace) -> list[Any]:
     """Return for each array of a sequence its tangent, or zeros where it has none."""
     traced = dict(found)
-    return [tangent_or_zeros(traced.get(i, x)) for i, x in enumerate(xs)]
+    return [tangent_or_zeros(traced.get(i, x), trace) for i, x in enumerate(xs)]
 
 
-def tangent_or_zeros(x: Any) -> Any:
-    """Return a value's tangent, or zeros; for a Python number a zero that does not widen other dtypes."""
-    if isinstance(x, Traced) and isinstance(x._trace, ForwardTrace):
+def tangent_or_zeros(x: Any, trace: Trace) -> Any:
+    """Return a value's tangent in this trace, or zeros; for a Python number a zero that does not widen other dtypes."""
+    if isinstance(x, Traced) and x._trace is trace:
         return x.note
     return x if x is None else 0 if isinstance(x, (bool, int, float, complex)) else np.zeros_like(x)
 

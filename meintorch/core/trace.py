@@ -104,11 +104,14 @@ class Call:
             ans, self.kwargs["saved"] = self.prim.forward(*self.args, **self.kwargs)
             return ans
         try:
-            return self.prim.fun(*self.args, **self.kwargs)
-        except LostDerivativeError:  # an argument that NumPy does not look at may belong to a lower trace
-            if top_trace(self.args, self.kwargs) is None:
+            ans = self.prim.fun(*self.args, **self.kwargs)
+        except (LostDerivativeError, ValueError, TypeError) as error:
+            # An argument that NumPy does not look at may belong to a lower trace.
+            cause = error if isinstance(error, LostDerivativeError) else error.__cause__
+            if not isinstance(cause, LostDerivativeError) or top_trace(self.args, self.kwargs) is None:
                 raise
             return bind(self.prim, tuple(self.args), self.kwargs)
+        return np.complex128(ans) if ans.__class__ is complex else ans  # a Python complex comes of 1j * np.float64
 
     def _open(self, x: Any, place: int | str, parameter: str, element: int) -> Any:
         """Unwrap one argument, and note whether it is traced."""

@@ -29,7 +29,9 @@ class Vmap(Transformed[P, R]):
         axes = leaf_axes(in_axes, args, kwargs)
         size = batch_size(leaves, axes, axis_size, (args, kwargs))
         mapped = [x if a is None else to_front(x, a) for x, a in zip(leaves, axes, strict=True)]
-        step = size if chunk_size is None else max(1, int(chunk_size))
+        if chunk_size is not None and chunk_size < 1:
+            raise BatchError(f"chunk_size={chunk_size} has to be at least 1, or None for the whole batch at once")
+        step = size if chunk_size is None else int(chunk_size)
         chunks = [
             self._run(treedef, mapped, axes, start, min(start + step, size), size)
             for start in range(0, max(size, 1), step or 1)
@@ -42,7 +44,9 @@ class Vmap(Transformed[P, R]):
             ]
         out = out_tree.unflatten(list(range(len(outputs))))
         wanted = prefix_axes(out_axes, out, "out_axes")
-        results = [to_axis(x, axis, size, leaves, batched=b) for x, b, axis in zip(outputs, batched, wanted, strict=True)]
+        results: list[Any] = []
+        for x, b, axis in zip(outputs, batched, wanted, strict=True):
+            results.append(to_axis(x, axis, size, [*leaves, *results], batched=b))
         return out_tree.unflatten(results)  # type: ignore[no-any-return]
 
     def _run(
@@ -151,12 +155,15 @@ def batch_size(leaves: list[Any], axes: list[int | None], axis_size: int | None,
     for k, (x, axis) in enumerate(zip(leaves, axes, strict=True)):
         if axis is None:
             continue
+        if isinstance(x, np.ndarray) and x.__class__ is not np.ndarray:
+            name = type(x).__name__
+            raise BatchError(f"{leaf_name(arguments, k)} is a {name}; pass a plain ndarray: np.asarray(x) of the {name}")
         shape = getattr(x, "shape", None)
         if shape is None or not -len(shape) <= axis < len(shape):
             what = f"has shape {shape}" if shape is not None else f"is a {type(x).__name__}"
-            raise BatchError(
-                f"{leaf_name(arguments, k)} {what}, so it has no axis {axis} to map over; pass in_axes with None for it"
-            )
+            name = leaf_name(arguments, k)
+            cure = "close over it instead" if name.startswith("keyword") else "pass in_axes with None for it"
+            raise BatchError(f"{name} {what}, so it has no axis {axis} to map over; {cure}")
         sizes.setdefault(shape[axis], []).append(leaf_name(arguments, k))
     if axis_size is not None:
         sizes.setdefault(axis_size, []).append("axis_size")
@@ -182,8 +189,8 @@ def to_front(x: Any, axis: int) -> Any:
     return moved if isinstance(moved, Traced) else np.ascontiguousarray(moved)
 
 
-def to_axis(x: Any, axis: int | None, size: int, inputs: list[Any], *, batched: bool) -> Any:
-    """Return an output with its batch axis where it is wanted, sharing memory with no input."""
+def to_axis(x: Any, axis: int | None, size: int, others: list[Any], *, batched: bool) -> Any:
+    """Return an output with its batch axis where it is wanted, sharing memory with no input or other output."""
     if not batched:
         if axis is None:
             return x.copy() if isinstance(x, np.ndarray) else x
@@ -195,6 +202,6 @@ def to_axis(x: Any, axis: int | None, size: int, inputs: list[Any], *, batched: 
         raise BatchError(f"out_axes={axis} does not exist in an output with {ndim - 1} axes an example")
     if axis % ndim:
         x = np.moveaxis(x, 0, axis)
-    if isinstance(x, np.ndarray) and (x.base is not None or not x.flags.writeable or any(x is i for i in inputs)):
+    if isinstance(x, np.ndarray) and (x.base is not None or not x.flags.writeable or any([x is held for held in others])):
         x = x.copy()
     return x

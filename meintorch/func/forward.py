@@ -15,7 +15,7 @@ from meintorch.core.shapes import dtype_of, shape_of
 from meintorch.core.trace import Traced
 from meintorch.errors import InputError
 from meintorch.func._transform import Like, Selection, explain, finished, strip
-from meintorch.func.reverse import unpack, vjp
+from meintorch.func.reverse import check_outputs, own, unpack, vjp
 from meintorch.tensor import reverse_trace
 
 
@@ -71,10 +71,11 @@ def jvp(
     outputs, out_tree = tree.flatten(out)
     mine = [isinstance(x, Traced) and x._trace is trace for x in outputs]
     values_out = [x.value if m else x for x, m in zip(outputs, mine, strict=True)]
+    check_outputs(values_out, "jvp")
     tangents_out = [
         finished(x.note if m else None, False, v) for x, m, v in zip(outputs, mine, values_out, strict=True)
     ]
-    results = (out_tree.unflatten(values_out), out_tree.unflatten(tangents_out))
+    results = (out_tree.unflatten(own(values_out)), out_tree.unflatten(tangents_out))
     return (*results, aux) if has_aux else results
 
 

@@ -152,7 +152,10 @@ def newton(f: Callable[[Any], Any], x: Any, tol: float, max_iterations: int) -> 
     """Return a root by Newton's method; a step that does not reduce the residual is halved."""
     value = f(x)
     for _ in range(max_iterations):
-        step = np.linalg.solve(jacfwd(f)(x), value)
+        try:
+            step = np.linalg.solve(jacfwd(f)(x), value)
+        except np.linalg.LinAlgError as error:
+            raise RuntimeError(f"root did not converge: the Jacobian is singular at {x}, where f is {value}") from error
         scale = 1.0
         while scale > 1e-4 and not np.linalg.norm(new := f(x - scale * step)) <= np.linalg.norm(value):
             scale /= 2

@@ -49,7 +49,8 @@ class Jacobian(Transformed[P, Any]):
         output, pullback, *aux = vjp(g, *args, has_aux=self.options["has_aux"])
         outputs, out_tree = tree.flatten(output)
         self._check_outputs(outputs)
-        if self._mode is None and entries(outputs) > entries(values):
+        mixed = any([dtype_of(x).kind == "c" for x in values]) and not self.options["holomorphic"]
+        if self._mode is None and not mixed and values and entries(outputs) > entries(values):
             pushforward = Pushforward(pullback, output)
             return self._columns(pushforward, args, values), out_tree, *aux
         blocks = []
@@ -85,8 +86,9 @@ class Jacobian(Transformed[P, Any]):
                 f"respect to the real and imaginary parts."
             )
         blocks = self._columns(pushforward, args, values)
-        if not found:  # there is no input to push forward from
+        if not values:
             pushforward(*args)
+            blocks = [[] for _ in found[0]]
         outputs, out_tree, *aux = found
         self._check_outputs(outputs)
         return blocks, out_tree, *aux
@@ -103,10 +105,11 @@ class Jacobian(Transformed[P, Any]):
                 return tree.leaves(pushforward(*arg_tree.unflatten([*zeros[:k], unit, *zeros[k + 1 :]])))
 
             if shape == ():
-                columns.append(one(np.ones((), dtype_of(x))))
+                column = one(np.ones((), dtype_of(x)))
             else:
-                column = self._on_basis(one, x)
-                columns.append([np.moveaxis(b, 0, -1).reshape(*shape_of(b)[1:], *shape) for b in column])
+                column = [np.moveaxis(b, 0, -1).reshape(*shape_of(b)[1:], *shape) for b in self._on_basis(one, x)]
+            # As in reverse mode a block has its input's dtype; a complex output of a real input has been refused by then.
+            columns.append([b if b.dtype.kind == "c" else b.astype(dtype_of(x), copy=False) for b in column])
         return [list(row) for row in zip(*columns, strict=True)]
 
     def _on_basis(self, linear: Callable[[Any], list[Any]], x: Any) -> list[Any]:

@@ -270,18 +270,30 @@ def vjp(f: Callable[..., Any], *primals: PyTree, has_aux: bool = False) -> Any:
     aux = None
     if has_aux:
         out, aux = unpack(out, f)
-        aux = strip(aux, trace)
+        aux = tree.map(own, strip(aux, trace))
     outputs, out_tree = tree.flatten(out)
     roots = [x.note if isinstance(x, Traced) and x._trace is trace else None for x in outputs]
     outputs = [x if root is None else x.value for x, root in zip(outputs, roots, strict=True)]
-    for x in outputs:
-        if not hasattr(x, "dtype") and not isinstance(x, (int, float, complex)):
-            raise OutputError(
-                f"the function given to vjp returned a {type(x).__name__}: outputs must be arrays or numbers"
-            )
+    check_outputs(outputs, "vjp")
     pullback = Pullback(roots, outputs, out_tree, values, selection.trees)
-    output = out_tree.unflatten(outputs)
+    output = out_tree.unflatten(own(outputs))
     return (output, pullback, aux) if has_aux else (output, pullback)
+
+
+def own(x: Any) -> Any:
+    """Return copies of arrays that a graph may keep, alone or in a list, for the user to change as they please."""
+    if x.__class__ is list:
+        return [own(e) for e in x]
+    return x.copy() if isinstance(x, np.ndarray) else x
+
+
+def check_outputs(outputs: list[Any], name: str) -> None:
+    """Refuse outputs that are no numbers."""
+    for x in outputs:
+        kind = getattr(getattr(x, "dtype", None), "kind", "O")
+        if kind not in "fciub" and not isinstance(x, (int, float, complex)):
+            what = f"an array of dtype {x.dtype}" if hasattr(x, "dtype") else f"a {type(x).__name__}"
+            raise OutputError(f"the function given to {name} returned {what}: outputs must be arrays or numbers")
 
 
 def as_cotangent(ct: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:

@@ -15,12 +15,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from meintorch.core.batching import BatchCall, flat, lift, shifted
 from meintorch.core.primitive import composite, multilinear, spelling
 from meintorch.core.shapes import dtype_of, expand, shape_of
 from meintorch.errors import NoRuleError
-from meintorch.rules.indexing import array_of, sliding_window_view
+from meintorch.rules.indexing import array_of
 
 
 def _conj(x: Any) -> Any:
@@ -118,7 +119,7 @@ def _vdot_batch(call: BatchCall) -> Any:
 
 
 def _outer_batch(call: BatchCall) -> Any:
-    (a, a_batched), b = _vector(call.operand("a")), _vector(call.operand("b"))
+    (a, _), b = _vector(call.operand("a")), _vector(call.operand("b"))
     return np.multiply(a[..., None], lift(*b, 2) if b[1] else b[0])
 
 
@@ -152,7 +153,7 @@ def _vecdot_batch(call: BatchCall) -> Any:
     pair = [call.operand("x1"), call.operand("x2")]
     if axis != -1:
         pair = [(np.moveaxis(x, shifted(axis, x.ndim - 1) if b else axis, -1), b) for x, b in pair]
-    h = _stacked(*pair, lambda x, y: np.vecdot(x, y, **options), 1, 1)
+    h = _stacked(pair[0], pair[1], lambda x, y: np.vecdot(x, y, **options), 1, 1)
     return np.expand_dims(h, shifted(axis, h.ndim)) if keepdims else h
 
 
@@ -177,7 +178,7 @@ def _cross_batch(call: BatchCall) -> Any:
         (np.moveaxis(x, shifted(k, x.ndim - 1) if batched else k, -1), batched)
         for (x, batched), k in zip((call.operand("a"), call.operand("b")), axes, strict=False)
     ]
-    h = _stacked(*pair, np.cross, 1, 1)
+    h = _stacked(pair[0], pair[1], np.cross, 1, 1)
     return h if pair[0][0].shape[-1] == pair[1][0].shape[-1] == 2 else np.moveaxis(h, -1, shifted(axes[2], h.ndim - 1))
 
 

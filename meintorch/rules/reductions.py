@@ -9,8 +9,10 @@ import numpy as np
 from meintorch.core.batching import axis_batch, flat_axis_batch
 from meintorch.core.primitive import composite, constant, general, linear
 from meintorch.core.shapes import axes_of, count, expand_reduced
+from meintorch.rules.indexing import scatter
 
 REDUCE = "a, axis=0, dtype=None, out=None, keepdims=False, initial=None, where=True"
+ACCUMULATE = "a, axis=0, dtype=None, out=None"
 
 
 def _kept(g: Any, where: Any) -> Any:
@@ -95,34 +97,26 @@ def _deviations(a: Any, axis: Any, where: Any, ddof: Any, correction: Any) -> tu
     return (np.conjugate(d) if d.dtype.kind == "c" else d), n
 
 
-def _var_vjp(
-    g: Any, ans: Any, a: Any, axis: Any, ddof: Any, keepdims: Any, where: Any, correction: Any = None
-) -> Any:
+def _var_vjp(g: Any, ans: Any, a: Any, axis: Any, ddof: Any, keepdims: Any, where: Any, correction: Any = None) -> Any:
     """2 (a - mean) / n; 0 for equal entries, also where var**0.5 sends an infinite cotangent."""
     d, n = _deviations(a, axis, where, ddof, correction)
     g = np.where((ans == 0) & np.isinf(g), 0, g)
     return _kept(expand_reduced(_real_cast(g, a.dtype), a.shape, axis, keepdims) * (2 / n * d), where)
 
 
-def _std_vjp(
-    g: Any, ans: Any, a: Any, axis: Any, ddof: Any, keepdims: Any, where: Any, correction: Any = None
-) -> Any:
+def _std_vjp(g: Any, ans: Any, a: Any, axis: Any, ddof: Any, keepdims: Any, where: Any, correction: Any = None) -> Any:
     """(a - mean) / (n std); 0 for equal entries."""
     d, n = _deviations(a, axis, where, ddof, correction)
     g = _real_cast(g / np.where(ans == 0, 1, ans), a.dtype)
     return _kept(expand_reduced(g, a.shape, axis, keepdims) * (d / n), where)
 
 
-def _var_jvp(
-    t: Any, a: Any, axis: Any, ddof: Any, keepdims: Any, where: Any, correction: Any = None
-) -> Any:
+def _var_jvp(t: Any, a: Any, axis: Any, ddof: Any, keepdims: Any, where: Any, correction: Any = None) -> Any:
     d, n = _deviations(a, axis, where, ddof, correction)
     return _sum(_kept(2 / n * d * t, where), axis, keepdims)
 
 
-def _std_jvp(
-    t: Any, ans: Any, a: Any, axis: Any, ddof: Any, keepdims: Any, where: Any, correction: Any = None
-) -> Any:
+def _std_jvp(t: Any, ans: Any, a: Any, axis: Any, ddof: Any, keepdims: Any, where: Any, correction: Any = None) -> Any:
     d, n = _deviations(a, axis, where, ddof, correction)
     return _sum(_kept(d / n * t, where), axis, keepdims) / np.where(ans == 0, 1, ans)
 
@@ -132,8 +126,8 @@ def _real_cast(g: Any, dtype: Any) -> Any:
     return g if dtype.kind == "c" or g.dtype == dtype else g.astype(dtype)
 
 
-linear(np.sum, batch=axis_batch, offsets=("initial",), a=_sum_transpose)
-linear(np.add.reduce, batch=axis_batch, signature=REDUCE, offsets=("initial",), a=_sum_transpose)
+linear(np.sum, batch=axis_batch, dead="all", a=_sum_transpose, initial=lambda g: g)
+linear(np.add.reduce, batch=axis_batch, dead="all", signature=REDUCE, a=_sum_transpose, initial=lambda g: g)
 general(np.prod, batch=axis_batch, a=_prod_vjp, jvp={"a": _prod_jvp})
 general(np.multiply.reduce, batch=axis_batch, signature=REDUCE, a=_prod_vjp, jvp={"a": _prod_jvp})
 linear(np.mean, batch=axis_batch, a=_mean_transpose)
@@ -148,7 +142,8 @@ def _extremum_hits(ans: Any, a: Any, axis: Any, keepdims: Any, where: Any) -> tu
     hit = a == expand_reduced(ans, a.shape, axis, keepdims)
     if where is not None and where is not True:
         hit = hit & where
-    return hit, np.sum(hit, axis=axes_of(axis, a.ndim), keepdims=True, dtype=a.dtype)
+    ties = np.sum(hit, axis=axes_of(axis, a.ndim), keepdims=True, dtype=a.dtype)
+    return hit, np.where(ties == 0, 1, ties)
 
 
 def _extremum_vjp(g: Any, ans: Any, a: Any, axis: Any, keepdims: Any, where: Any) -> Any:
@@ -159,9 +154,10 @@ def _extremum_vjp(g: Any, ans: Any, a: Any, axis: Any, keepdims: Any, where: Any
 
 def _extremum_jvp(t: Any, ans: Any, a: Any, axis: Any, keepdims: Any, where: Any) -> Any:
     hit, ties = _extremum_hits(ans, a, axis, keepdims, where)
-    return _sum(np.where(hit, t / np.where(ties == 0, 1, ties), 0), axis, keepdims)
+    return _sum(np.where(hit, t / ties, 0), axis, keepdims)
 
 
+_extremum: Any
 for _extremum in (np.max, np.amax, np.min, np.amin):
     general(_extremum, batch=axis_batch, a=_extremum_vjp, jvp={"a": _extremum_jvp})
 for _extremum in (np.maximum.reduce, np.minimum.reduce, np.fmax.reduce, np.fmin.reduce):
@@ -172,14 +168,91 @@ constant(np.logical_and.reduce, np.logical_or.reduce, np.logical_xor.reduce)
 @composite(np.ptp)
 def _ptp(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False) -> Any:
     return np.subtract(
-        np.max(a, axis=axis, keepdims=keepdims), np.min(a, axis=axis, keepdims=keepdims), **_only(out=out)
+        np.max(a, axis=axis, keepdims=keepdims), np.min(a, axis=axis, keepdims=keepdims), **given(out=out)
     )
 
 
-def _only(**options: Any) -> dict[str, Any]:
+def given(**options: Any) -> dict[str, Any]:
     """Drop the options that were not given."""
     return {name: value for name, value in options.items() if value is not None}
 
+
+# ---------------------------------------------------------------- logarithms of sums
+
+
+def _softmax_vjp(power: Any) -> Any:
+    """Make the rule of a logarithm of a sum of powers; infinite entries, of which the sum is one, share evenly."""
+
+    def vjp(g: Any, ans: Any, a: Any, axis: Any, keepdims: Any, where: Any) -> Any:
+        total = expand_reduced(ans, a.shape, axis, keepdims)
+        hit = np.isinf(total) & (a == total)
+        hit = hit if where is None or where is True else hit & where
+        ties = np.sum(hit, axis=axes_of(axis, a.ndim), keepdims=True, dtype=a.dtype)
+        share = np.where(np.isinf(total), 0, power(a - np.where(np.isinf(total), 0, total)))
+        share = np.where(hit, 1 / np.where(ties == 0, 1, ties), share)
+        return _kept(expand_reduced(_cast(g, a.dtype), a.shape, axis, keepdims) * share, where)
+
+    return vjp
+
+
+general(np.logaddexp.reduce, batch=axis_batch, signature=REDUCE, a=_softmax_vjp(np.exp))
+general(np.logaddexp2.reduce, batch=axis_batch, signature=REDUCE, a=_softmax_vjp(np.exp2))
+
+# ---------------------------------------------------------------- without the entries that are NaN
+# The rules of the plain functions, with those entries left out by ``where`` and replaced, so that 0 * NaN does not occur.
+
+
+def _there(a: Any, where: Any) -> Any:
+    return ~np.isnan(a) if where is None or where is True else ~np.isnan(a) & where
+
+
+def _filled(a: Any) -> Any:
+    return np.where(np.isnan(a), 0, a)
+
+
+def _nanvar_vjp(
+    g: Any, ans: Any, a: Any, axis: Any, ddof: Any, keepdims: Any, where: Any, correction: Any = None
+) -> Any:
+    return _var_vjp(g, ans, _filled(a), axis, ddof, keepdims, _there(a, where), correction)
+
+
+def _nanvar_jvp(t: Any, a: Any, axis: Any, ddof: Any, keepdims: Any, where: Any, correction: Any = None) -> Any:
+    return _var_jvp(t, _filled(a), axis, ddof, keepdims, _there(a, where), correction)
+
+
+def _nanstd_vjp(
+    g: Any, ans: Any, a: Any, axis: Any, ddof: Any, keepdims: Any, where: Any, correction: Any = None
+) -> Any:
+    return _std_vjp(g, ans, _filled(a), axis, ddof, keepdims, _there(a, where), correction)
+
+
+def _nanstd_jvp(
+    t: Any, ans: Any, a: Any, axis: Any, ddof: Any, keepdims: Any, where: Any, correction: Any = None
+) -> Any:
+    return _std_jvp(t, ans, _filled(a), axis, ddof, keepdims, _there(a, where), correction)
+
+
+for _extremum in (np.nanmax, np.nanmin):
+    general(_extremum, batch=axis_batch, a=_extremum_vjp, jvp={"a": _extremum_jvp})
+general(
+    np.nansum,
+    batch=axis_batch,
+    a=lambda g, a, axis, keepdims, where: _sum_transpose(g, a.shape, a.dtype, axis, keepdims, _there(a, where)),
+    jvp={"a": lambda t, a, axis, keepdims, where: _sum(_kept(t, _there(a, where)), axis, keepdims)},
+)
+general(
+    np.nanprod,
+    batch=axis_batch,
+    a=lambda g, a, axis, keepdims, initial, where: _prod_vjp(g, a, axis, keepdims, initial, _there(a, where)),
+    jvp={"a": lambda t, a, axis, keepdims, initial, where: _prod_jvp(t, a, axis, keepdims, initial, _there(a, where))},
+)
+general(
+    np.nanmean,
+    batch=axis_batch,
+    a=lambda g, a, axis, keepdims, where: _mean_transpose(g, a.shape, a.dtype, axis, keepdims, _there(a, where)),
+)
+general(np.nanvar, batch=axis_batch, refused=("mean",), a=_nanvar_vjp, jvp={"a": _nanvar_jvp})
+general(np.nanstd, batch=axis_batch, refused=("mean",), a=_nanstd_vjp, jvp={"a": _nanstd_jvp})
 
 # ---------------------------------------------------------------- cumulative
 
@@ -192,4 +265,73 @@ def _cumsum_transpose(g: Any, a_shape: Any, a_dtype: Any, axis: Any) -> Any:
 
 
 linear(np.cumsum, batch=flat_axis_batch, a=_cumsum_transpose)
-linear(np.add.accumulate, batch=flat_axis_batch, signature="a, axis=0, dtype=None, out=None", a=_cumsum_transpose)
+linear(np.add.accumulate, batch=flat_axis_batch, signature=ACCUMULATE, a=_cumsum_transpose)
+
+
+def last(x: Any, axis: Any) -> Any:
+    """Return an array with an axis moved to the end; the flattened array for None."""
+    return x.reshape(-1) if axis is None else np.moveaxis(x, axis, -1)
+
+
+def back(x: Any, shape: Any, axis: Any) -> Any:
+    """Undo `last`."""
+    return x.reshape(shape) if axis is None else np.moveaxis(x, -1, axis)
+
+
+def recurrence(g: Any, m: Any, times: Any) -> Any:
+    """Solve s[k] = g[k] + m[k] s[k + 1] along the last axis.
+
+    Two steps are one step of the same kind, so that every second entry is found from half as many: a number of
+    operations that is linear in the length, without a division.
+    """
+    n = g.shape[-1]
+    if n < 2:
+        return g
+    if n % 2:
+        g, m = [np.concatenate([x, np.zeros_like(x[..., :1])], axis=-1) for x in (g, m)]
+    second = g[..., 1::2]
+    even = recurrence(g[..., ::2] + times(m[..., ::2], second), m[..., ::2] * m[..., 1::2], times)
+    following = np.concatenate([even[..., 1:], np.zeros_like(even[..., :1])], axis=-1)
+    odd = second + times(m[..., 1::2], following)
+    return np.stack([even, odd], axis=-1).reshape(g.shape)[..., :n]
+
+
+def _selected(m: Any, s: Any) -> Any:
+    return np.where(m, s, 0)
+
+
+def _runs(ans: Any, a: Any) -> tuple[Any, Any, Any]:
+    """Where a running extremum is attained, where it stays as it was, and how many entries share it so far."""
+    hit = a == ans
+    same = np.concatenate([np.zeros_like(hit[..., :1]), ans[..., 1:] == ans[..., :-1]], axis=-1)
+    ties = np.flip(recurrence(np.flip(hit.astype(a.dtype), -1), np.flip(same, -1), _selected), -1)
+    return hit, same, np.where(ties == 0, 1, ties)
+
+
+def _running_vjp(g: Any, ans: Any, a: Any, axis: Any) -> Any:
+    """The entries that have attained the running extremum so far share the cotangent evenly."""
+    hit, same, ties = _runs(last(ans, axis), last(a, axis))
+    onward = np.concatenate([same[..., 1:], np.zeros_like(same[..., :1])], axis=-1)
+    return back(np.where(hit, recurrence(last(g, axis) / ties, onward, _selected), 0), a.shape, axis)
+
+
+def _running_jvp(t: Any, ans: Any, a: Any, axis: Any) -> Any:
+    hit, same, ties = _runs(last(ans, axis), last(a, axis))
+    total = recurrence(np.flip(np.where(hit, last(t, axis), 0), -1), np.flip(same, -1), _selected)
+    return back(np.flip(total, -1) / ties, ans.shape, axis)
+
+
+def _reduceat_transpose(g: Any, a_shape: Any, a_dtype: Any, indices: Any, axis: Any) -> Any:
+    """Each sum goes to the entries from its index to the next one; to one entry if that is not greater."""
+    axis = axis % len(a_shape)
+    starts = np.asarray(indices)
+    lengths = np.maximum(np.append(starts[1:], a_shape[axis]) - starts, 1)
+    places = np.repeat(starts - np.cumsum(lengths) + lengths, lengths) + np.arange(np.sum(lengths))
+    return scatter(np.repeat(_cast(g, a_dtype), lengths, axis), a_shape, (slice(None),) * axis + (places,))
+
+
+for _running in (np.maximum.accumulate, np.minimum.accumulate):
+    general(_running, batch=flat_axis_batch, signature=ACCUMULATE, a=_running_vjp, jvp={"a": _running_jvp})
+linear(
+    np.add.reduceat, batch=flat_axis_batch, signature="a, indices, axis=0, dtype=None, out=None", a=_reduceat_transpose
+)

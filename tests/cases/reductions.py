@@ -32,10 +32,10 @@ for fun, point in (
         Case(fun, lambda a, f=fun: f(a, axis=0), (point.transpose(2, 0, 1),), label="transposed"),
     ]
     if fun is not np.ptp:
-        options = {"initial": -50.0 if fun in (np.max, np.amax) else 50.0} if fun.__name__[-3:] in ("max", "min") else {}
-        CASES.append(
-            Case(fun, lambda a, f=fun, o=options: f(a, axis=1, where=mask, **o), (point,), label="where")
+        options = (
+            {"initial": -50.0 if fun in (np.max, np.amax) else 50.0} if fun.__name__[-3:] in ("max", "min") else {}
         )
+        CASES.append(Case(fun, lambda a, f=fun, o=options: f(a, axis=1, where=mask, **o), (point,), label="where"))
 for fun in (np.sum, np.prod, np.mean, np.var, np.std):
     CASES += [
         Case(fun, lambda a, f=fun: f(a, axis=1), (z,), label="complex", tolerance=1e-5),
@@ -80,4 +80,64 @@ CASES += [
         for o in (1, 2, 3, 2.5, np.inf, -np.inf)
     ],
     Case(np.linalg.norm, lambda a: np.linalg.norm(a, 3, axis=1), (z,), label="complex, ord=3", tolerance=1e-5),
+]
+
+# Without the entries that are NaN, which the call puts into its argument.
+holes = np.random.default_rng(3).uniform(size=(2, 3, 4)) < 0.3
+
+
+def missing(call, where=holes):
+    """Put NaN into the argument."""
+    return lambda a: call(np.where(where, np.nan, a))
+
+
+for fun, point in (
+    (np.nanmax, d),
+    (np.nanmin, d),
+    (np.nansum, x),
+    (np.nanprod, positive(2, 3, 4)),
+    (np.nanmean, x),
+    (np.nanvar, x),
+    (np.nanstd, x),
+):
+    options = {"initial": -50.0 if fun is np.nanmax else 50.0} if fun in (np.nanmax, np.nanmin) else {}
+    CASES += [
+        Case(fun, missing(fun), (point,)),
+        Case(fun, missing(lambda a, f=fun: f(a, axis=1)), (point,), label="axis"),
+        Case(fun, missing(lambda a, f=fun: f(a, -1)), (point,), label="positional negative axis"),
+        Case(fun, missing(lambda a, f=fun: f(a, axis=(0, -1), keepdims=True)), (point,), label="axes, keepdims"),
+        Case(fun, missing(lambda a, f=fun: f(a, keepdims=True)), (point,), label="all, keepdims"),
+        Case(fun, missing(lambda a, f=fun, o=options: f(a, axis=1, where=mask, **o)), (point,), label="where"),
+        Case(fun, fun, (point,), label="no NaN"),
+        Case(fun, fun, (np.array(1.5),), label="0-d", second=fun is not np.nanstd),
+    ]
+for fun in (np.nansum, np.nanprod, np.nanmean, np.nanvar, np.nanstd):
+    CASES += [
+        Case(fun, missing(lambda a, f=fun: f(a, axis=0), np.eye(2, 3) > 0), (z,), label="complex", tolerance=1e-5),
+        Case(fun, missing(lambda a, f=fun: f(a, axis=0, dtype=np.float64)), (positive(2, 3, 4),), label="dtype="),
+    ]
+CASES += [
+    Case(np.nanvar, missing(lambda a: np.nanvar(a, axis=(1, 2), ddof=1)), (x,), label="ddof"),
+    Case(np.nanstd, missing(lambda a: np.nanstd(a, axis=(1, 2), correction=1)), (x,), label="correction"),
+    Case(np.nansum, missing(lambda a: np.nansum(a, initial=2.0) ** 2), (x,), label="initial"),
+    Case(np.nanprod, missing(lambda a: np.nanprod(a, axis=1, initial=2.0)), (x,), label="initial"),
+    Case(np.nanprod, lambda a: np.nanprod(a, axis=1), (zeros,), label="zeros"),
+]
+for fun in (np.logaddexp.reduce, np.logaddexp2.reduce):
+    CASES += [
+        Case(fun, fun, (x,)),
+        Case(fun, lambda a, f=fun: f(a, axis=-1, keepdims=True), (x,), label="axis, keepdims"),
+        Case(fun, lambda a, f=fun: f(a, axis=1, where=mask, initial=0.3), (x,), label="where, initial"),
+        Case(fun, lambda a, f=fun: f(np.where(holes, -np.inf, a), axis=1), (x,), label="-inf"),
+    ]
+for fun in (np.maximum.accumulate, np.minimum.accumulate):
+    CASES += [
+        Case(fun, lambda a, f=fun: f(a) ** 2, (distinct(7),)),
+        Case(fun, lambda a, f=fun: f(a, axis=1) ** 2, (d,), label="axis"),
+        Case(fun, lambda a, f=fun: f(a, -1), (distinct(3, 4),), label="positional negative axis"),
+    ]
+CASES += [
+    Case(np.add.reduceat, lambda a: np.add.reduceat(a, [0, 2, 1, 3]) ** 2, (normal(5),)),
+    Case(np.add.reduceat, lambda a: np.add.reduceat(a, np.array([0, 2]), axis=1) ** 2, (x,), label="axis"),
+    Case(np.add.reduceat, lambda a: np.add.reduceat(a, [1], -1, dtype=np.float64), (p,), label="dtype="),
 ]

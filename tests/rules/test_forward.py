@@ -86,6 +86,16 @@ def test_reverse_mode_is_the_transpose(case: Case) -> None:
     right = float(sum([np.sum(term) for term in terms]))
     scale = max(1.0, sum([float(np.sum(np.abs(term))) for term in terms]))
     assert abs(left - right) <= 1e-10 * scale, (left, right)
+
+
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, id=c.id) for c in CASES]
+)
+def test_linearize_agrees_with_jvp(case: Case) -> None:
+    tangents = direction(case.args, seed=50)
+    tangent = jvp(case.call, copies(case), tangents)[1]
     again = linearize(case.call, *copies(case))[1](*tangents)
     for a, b in zip(outputs(again), outputs(tangent), strict=True):
         assert type(a) is np.ndarray
