@@ -49,9 +49,7 @@ def is_batched(x: Any) -> bool:
 def lost(what: str, instead: str, x: Any = None) -> LostDerivativeError:
     """Make the error for an operation that would drop the derivative."""
     if is_batched(x):
-        instead = (
-            "Inside vmap it stands for many examples at once: keep it an array, or loop over the examples instead of vmap."
-        )
+        instead = "Inside vmap it stands for many examples at once: keep it an array, or loop over the examples instead of vmap."
         if x.dtype.kind in "iu":
             instead += " To index a plain array with it use np.take_along_axis."
         elif "np.stack" in what or "np.array" in what:
@@ -218,7 +216,9 @@ class Tensor(Traced):
 
     def item(self, *args: Any) -> float:
         """Refuse: a Python number has no derivative."""
-        raise lost("x.item()", "Index it (x[0]), or take stop_gradient(x).item() where the derivative is not wanted.", self)
+        raise lost(
+            "x.item()", "Index it (x[0]), or take stop_gradient(x).item() where the derivative is not wanted.", self
+        )
 
     def tolist(self) -> list[Any]:
         """Refuse: Python numbers have no derivative."""

@@ -18,7 +18,7 @@ import numpy as np
 
 from meintorch.core.primitive import CONSTANT, ELEMENTWISE, MULTILINEAR, STRUCTURAL, Primitive
 from meintorch.core.shapes import dtype_of, shape_of
-from meintorch.core.trace import Call, Trace, Traced
+from meintorch.core.trace import Call, Trace, Traced, is_many, rebuild
 
 
 class DeadTrace(Trace):
@@ -54,7 +54,10 @@ class DeadTrace(Trace):
         if prim.kind is MULTILINEAR:
             return self.product(call)
         lived = call.with_every(lambda x: living(x, self), offsets=0)
-        return self.wrap(call.run(), prim.fun(*lived[0], **lived[1]) == 0)
+        ans, counts = call.run(), prim.fun(*lived[0], **lived[1])
+        if is_many(ans):
+            return rebuild(ans, [self.wrap(x, n == 0) for x, n in zip(ans, counts, strict=True)])
+        return self.wrap(ans, counts == 0)
 
     def product(self, call: Call) -> Any:
         """Run a product. What is infinite in a plain operand and meets dead entries only counts as 0."""

@@ -84,8 +84,13 @@ def push(call: Call, ans: Any) -> Any:
     for step, (name, found) in zip(recipe.steps, call.traced.items(), strict=True):
         picked = [residuals[k] for k in step.picks]
         tangent = tangents_or_zeros(call.argument(name), found, call.trace) if step.sequence else found.note
-        terms.append(step.rule(*picked) * tangent if step.partial else step.rule(tangent, *picked))
+        terms.append(times(step.rule(*picked), tangent) if step.partial else step.rule(tangent, *picked))
     return added(terms)
+
+
+def times(partial: Any, tangent: Any) -> Any:
+    """Multiply a tangent with a partial derivative. A boolean one selects: what it does not take contributes nothing."""
+    return np.where(partial, tangent, 0) if dtype_of(partial).kind == "b" else partial * tangent
 
 
 def added(terms: list[Any]) -> Any:

@@ -399,11 +399,21 @@ def general(
     refused: Iterable[str] = (),
     jvp: dict[str, Rule] | None = None,
     batch: Rule | None = None,
+    dead: str | None = None,
     **vjps: Rule,
 ) -> Primitive:
     """Register a function by its vector-Jacobian products, one for each named array; ``jvp``: see `Primitive`."""
     return register(
-        Primitive(fun, GENERAL, **split_sequences(vjps), signature=signature, refused=refused, jvps=jvp, batch=batch)
+        Primitive(
+            fun,
+            GENERAL,
+            **split_sequences(vjps),
+            signature=signature,
+            refused=refused,
+            jvps=jvp,
+            batch=batch,
+            dead=dead,
+        )
     )
 
 

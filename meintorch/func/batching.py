@@ -157,7 +157,9 @@ def batch_size(leaves: list[Any], axes: list[int | None], axis_size: int | None,
             continue
         if isinstance(x, np.ndarray) and x.__class__ is not np.ndarray:
             name = type(x).__name__
-            raise BatchError(f"{leaf_name(arguments, k)} is a {name}; pass a plain ndarray: np.asarray(x) of the {name}")
+            raise BatchError(
+                f"{leaf_name(arguments, k)} is a {name}; pass a plain ndarray: np.asarray(x) of the {name}"
+            )
         shape = getattr(x, "shape", None)
         if shape is None or not -len(shape) <= axis < len(shape):
             what = f"has shape {shape}" if shape is not None else f"is a {type(x).__name__}"
@@ -202,6 +204,8 @@ def to_axis(x: Any, axis: int | None, size: int, others: list[Any], *, batched: 
         raise BatchError(f"out_axes={axis} does not exist in an output with {ndim - 1} axes an example")
     if axis % ndim:
         x = np.moveaxis(x, 0, axis)
-    if isinstance(x, np.ndarray) and (x.base is not None or not x.flags.writeable or any([x is held for held in others])):
+    if isinstance(x, np.ndarray) and (
+        x.base is not None or not x.flags.writeable or any([x is held for held in others])
+    ):
         x = x.copy()
     return x

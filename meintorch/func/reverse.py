@@ -9,6 +9,7 @@ import numpy as np
 
 from meintorch import tree
 from meintorch._typing import PyTree
+from meintorch.core.batching import entries_batch
 from meintorch.core.dead import DeadTrace
 from meintorch.core.graph import Node, walk
 from meintorch.core.primitive import constant, registry
@@ -361,4 +362,4 @@ def _stop(x: Any) -> Any:
     return x.copy() if isinstance(x, np.ndarray) else x
 
 
-constant(_stop)
+constant(_stop, batch=entries_batch)

@@ -53,7 +53,8 @@ def _absolute_vjp(g: Any, ans: Any, x: Any) -> Any:
 elementwise(np.absolute, _absolute_vjp)
 elementwise(np.fabs, lambda x: np.sign(x))
 
-constant(np.floor_divide, np.sign, np.floor, np.ceil, np.trunc, np.rint)
+constant(np.floor_divide, batch=elementwise_batch)
+constant(np.sign, np.floor, np.ceil, np.trunc, np.rint)
 constant(np.fix, np.round, np.around, batch=elementwise_batch)
 
 for _operator, _ufunc, _symbol in (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import operator
+import warnings
 from typing import Any
 
 import numpy as np
@@ -87,11 +87,16 @@ def _standing_for(x: Any, value: Any) -> Any:
     return value
 
 
+def _standing_batch(call: BatchCall) -> Any:
+    x, value = [in_front(*call.operand(name), call.size) for name in ("x", "value")]
+    return _standing_for(x, value)
+
+
 _row = general(
     _standing_for,
     x=lambda g: g,
     value=lambda g: np.zeros_like(g),
-    batch=lambda call: in_front(*call.operand("value"), call.size),
+    batch=_standing_batch,
 )
 _row.name = _row.symbol = "np.gradient"
 
@@ -386,72 +391,50 @@ def _polyint(p: Any, m: Any = 1, k: Any = None) -> Any:
     return p
 
 
-def _polyfit(x: Any, y: Any, deg: Any, rcond: Any = None, w: Any = None) -> Any:
-    return np.polyfit(x, y, deg, rcond, w=w)
-
-
-def _fit_share(g: Any, ans: Any, x: Any, y: Any, deg: Any, w: Any) -> tuple[Any, Any]:
-    """The cotangents of the weighted matrix and of the weighted data of the least squares problem."""
-    A = np.vander(x, int(deg) + 1)
-    A = A if w is None else A * w[:, None]
-    scale = np.sqrt(np.sum(A * A, axis=0))
-    inverse = np.linalg.pinv(A / scale)
-    y_ct = inverse.T @ (g.T / scale).T
-    u = ((inverse @ y_ct).T / scale).T
-    r = (y.T if w is None else y.T * w).T - A @ ans
-    return _outer(r, u) - _outer(y_ct, ans), y_ct
-
-
-def _outer(a: Any, b: Any) -> Any:
-    return np.outer(a, b) if a.ndim == 1 else a @ b.T
-
-
-def _polyfit_x(g: Any, ans: Any, x: Any, y: Any, deg: Any, w: Any) -> Any:
-    if x.dtype.kind == "c":
-        raise NoRuleError("np.polyfit has no derivative rule for complex x")
-    A_ct, _ = _fit_share(g, ans, x, y, deg, w)
-    return _vander_vjp(A_ct if w is None else A_ct * w[:, None], np.vander(x, int(deg) + 1), False)
-
-
-def _polyfit_y(g: Any, x: Any, deg: Any, w: Any) -> Any:
-    A = np.vander(x, int(deg) + 1)
-    A = A if w is None else A * w[:, None]
-    scale = np.sqrt(np.sum(A * A, axis=0))
-    h = np.linalg.pinv(A / scale).T @ (g.T / scale).T
-    return h if w is None else (h.T * w).T
-
-
-def _polyfit_w(g: Any, ans: Any, x: Any, y: Any, deg: Any, w: Any) -> Any:
-    A_ct, y_ct = _fit_share(g, ans, x, y, deg, w)
-    of_data = y_ct * y
-    return np.sum(A_ct * np.vander(x, int(deg) + 1), axis=1) + (of_data if y.ndim == 1 else np.sum(of_data, axis=1))
-
-
-def _polyfit_batch(call: BatchCall) -> Any:
-    """Fit all examples at once, each column of data by itself."""
-    if not call.only("y"):
-        return None
-    y = np.moveaxis(call.get("y"), 0, -1)
-    call.set("y", y.reshape(y.shape[0], math.prod(y.shape[1:])))
-    return np.moveaxis(call.run().reshape(-1, *y.shape[1:]), -1, 0)
-
-
-_row = general(_polyfit, x=_polyfit_x, y=_polyfit_y, w=_polyfit_w, batch=_polyfit_batch)
-_row.name, _row.symbol = "np.polyfit", "polyfit"
-
-
 @composite(np.polyfit)
-def _polyfit_coefficients(
-    x: Any, y: Any, deg: Any, rcond: Any = None, full: bool = False, w: Any = None, cov: Any = False
-) -> Any:
-    if full or cov:
-        raise NoRuleError(f"{here()}: np.polyfit has no derivative rule for its options full= and cov=.")
-    return bind(registry[_polyfit], (array_of(x), array_of(y), deg, rcond, None if w is None else array_of(w)), {})
+def _polyfit(x: Any, y: Any, deg: Any, rcond: Any = None, full: Any = False, w: Any = None, cov: Any = False) -> Any:
+    order = int(deg) + 1
+    x, y = array_of(x) + 0.0, array_of(y) + 0.0
+    if deg < 0:
+        raise ValueError("expected deg >= 0")
+    if x.ndim != 1 or x.size == 0:
+        raise TypeError("expected non-empty 1D vector for x")
+    if y.ndim not in {1, 2}:
+        raise TypeError("expected 1D or 2D array for y")
+    if x.shape[0] != y.shape[0]:
+        raise TypeError("expected x and y to have same length")
+    rcond = len(x) * np.finfo(x.dtype).eps if rcond is None else rcond
+    left, right = np.vander(x, order), y
+    if w is not None:
+        w = array_of(w) + 0.0
+        if w.ndim != 1:
+            raise TypeError("expected a 1-d array for weights")
+        if w.shape[0] != y.shape[0]:
+            raise TypeError("expected w and y to have the same length")
+        left, right = left * w[:, None], cast(y * (w[:, None] if y.ndim == 2 else w), y.dtype)
+    scale = np.sqrt(np.sum(left * left, axis=0))
+    left = left / scale
+    c, residuals, rank, s = np.linalg.lstsq(left, right, rcond)
+    c = (c.T / scale).T
+    if not full and not decided(rank == order, batched=True):
+        warnings.warn("Polyfit may be poorly conditioned", np.exceptions.RankWarning, stacklevel=2)
+    if full:
+        return c, residuals, rank, s, rcond
+    if not cov:
+        return c
+    covariance = np.linalg.inv(np.dot(left.T, left)) / np.outer(scale, scale)
+    factor: Any = 1
+    if cov != "unscaled":
+        if len(x) <= order:
+            raise ValueError("the number of data points must exceed order to scale the covariance matrix")
+        factor = residuals / (len(x) - order)
+    return c, (covariance if y.ndim == 1 else covariance[:, :, None]) * factor
 
 
 @composite(np.poly)
 def _poly(seq_of_zeros: Any) -> Any:
     z = np.atleast_1d(array_of(seq_of_zeros))
+    paired = z.ndim == 2 and z.dtype.kind != "c"  # eigenvalues of a real matrix come in conjugate pairs
     if z.ndim == 2 and z.shape[0] == z.shape[1] != 0:
         z = np.linalg.eigvals(z)
     elif z.ndim == 1:
@@ -463,7 +446,7 @@ def _poly(seq_of_zeros: Any) -> Any:
     a = np.ones(1, z.dtype)
     for zero in z:
         a = np.convolve(a, np.stack([np.ones_like(zero), -zero]), mode="full")
-    if a.dtype.kind == "c" and decided(np.all(np.sort(z) == np.sort(np.conjugate(z)))):
+    if a.dtype.kind == "c" and decided(np.all(np.sort(z) == np.sort(np.conjugate(z))), batched=paired):
         return np.copy(np.real(a))
     return a
 
@@ -546,8 +529,9 @@ def _linspace_of_floats(
 ) -> Any:
     if dtype is not None and np.dtype(dtype).kind not in "fc":
         raise NoRuleError(f"{here()}: np.linspace has no derivative rule for dtype={np.dtype(dtype)}.")
-    arguments = (array_of(start), array_of(stop), operator.index(num), endpoint, retstep, dtype, axis)
-    return bind(registry[_linspace], arguments, {})
+    start, stop = [array_of(x) if x.__class__ in {list, tuple} else x for x in (start, stop)]
+    dtype = None if dtype is None else np.dtype(dtype)
+    return bind(registry[_linspace], (start, stop, operator.index(num), endpoint, retstep, dtype, axis), {})
 
 
 @composite(np.logspace)

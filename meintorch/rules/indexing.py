@@ -178,7 +178,7 @@ def _scatter_batch(call: BatchCall) -> Any:
     return scatter(g.reshape(-1), (size * places.size,), entries.reshape(-1)).reshape(size, *shape)
 
 
-linear(scatter, g=lambda g, index: bind(registry[operator.getitem], (g, index), {}), batch=_scatter_batch)
+linear(scatter, dead="all", g=lambda g, index: bind(registry[operator.getitem], (g, index), {}), batch=_scatter_batch)
 
 # ---------------------------------------------------------------- reading entries
 
@@ -189,6 +189,7 @@ def _getitem_batch(call: BatchCall) -> Any:
 
 _row = linear(
     operator.getitem,
+    dead="all",
     signature="a, b, /",
     into={"a": scatter_into},
     a=lambda g, a_shape, b: scatter(g, a_shape, b),
@@ -266,16 +267,18 @@ def _extract_batch(call: BatchCall) -> Any:
     return np.compress(np.ravel(call.get("condition")), flat(call.get("arr")), axis=1)
 
 
-linear(np.take, a=_take_transpose, batch=_take_batch)
+linear(np.take, dead="all", a=_take_transpose, batch=_take_batch)
 linear(
     np.take_along_axis,
+    dead="all",
     signature="arr, indices, axis=-1",
     arr=_take_along_axis_transpose,
     batch=_take_along_axis_batch,
 )
-linear(np.compress, a=_compress_transpose, batch=_compress_batch)
+linear(np.compress, dead="all", a=_compress_transpose, batch=_compress_batch)
 linear(
     np.extract,
+    dead="all",
     arr=lambda g, arr_shape, condition: _compress_transpose(g, arr_shape, condition, None),
     batch=_extract_batch,
 )
@@ -285,7 +288,7 @@ def _windows_transpose(g: Any, x_shape: Any, axis: Any) -> Any:
     return scatter_flat(g, x_shape, sliding_window_view(positions_in(x_shape), g.shape[len(x_shape) :], axis))
 
 
-linear(sliding_window_view, x=_windows_transpose, batch=axes_batch("axis"))
+linear(sliding_window_view, dead="all", x=_windows_transpose, batch=axes_batch("axis"))
 
 # ---------------------------------------------------------------- choosing among arrays
 # Written with np.where and a literal 0: what was not chosen contributes nothing, whatever g is.
@@ -327,9 +330,10 @@ def aligned(operands: Sequence[tuple[Any, bool]]) -> list[Any]:
     return [lift(x, batched, ndim) for x, batched in operands]
 
 
-linear(np.choose, choices_=_choose_transpose, batch=_choose_batch)
+linear(np.choose, dead="all", choices_=_choose_transpose, batch=_choose_batch)
 linear(
     np.select,
+    dead="all",
     batch=_select_batch,
     choicelist_=lambda g, condlist: [np.where(first, g, 0) for first in _first_true(condlist)],
     default=lambda g, condlist: np.where(_first_true(condlist)[-1], g, 0),

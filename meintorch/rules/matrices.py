@@ -134,8 +134,7 @@ def _lstsq_share(g: Any, ans: Any, a: Any, b: Any, rcond: Any) -> tuple[Any, ...
     """The pseudo-inverse, the residual, and the cotangent of b: all with right sides as columns."""
     vector = b.ndim == 1
     x, gx, b = _columns(ans[0], vector), _columns(g[0], vector), _columns(b, vector)
-    eps = epsilon(np.empty(0))  # NumPy solves in double precision
-    P = np.linalg.pinv(a, eps * max(a.shape) if rcond is None else eps if rcond < 0 else rcond)
+    P = np.linalg.pinv(a, _cutoff(a, rcond))
     r = b - np.matmul(a, x)
     h = np.matmul(T(P), gx)
     return P, x, gx, r, h, h + 2 * g[1] * conj(r) if 0 not in g[1].shape else h
@@ -155,13 +154,33 @@ def _lstsq_b(g: Any, ans: Any, a: Any, b: Any, rcond: Any) -> Any:
     return _lstsq_share(g, ans, a, b, rcond)[-1].reshape(b.shape)
 
 
+def _cutoff(a: Any, rcond: Any) -> Any:
+    """The share of the largest singular value at which others count as zero; NumPy solves in double precision."""
+    eps = epsilon(np.empty(0))
+    return eps * max(a.shape[-2:]) if rcond is None else eps if rcond < 0 else rcond
+
+
 def _lstsq_batch(call: BatchCall) -> Any:
-    """Solve for many right sides at once, if there is one matrix."""
-    if not call.only("b") or call.get("b").ndim != 2:
+    (a, a_batched), (b, b_batched), rcond = call.operand("a"), call.operand("b"), call.get("rcond")
+    vector, size = b.ndim - b_batched == 1, call.size
+    if top_trace((a, b)) is not None or (a_batched and (a.ndim != 3 or a.size == 0)):
         return None
-    x, residuals, rank, s = np.linalg.lstsq(call.get("a"), call.get("b").T, call.get("rcond"))
-    residuals = residuals[:, None] if 0 not in residuals.shape else np.zeros((call.size, 0), residuals.dtype)
-    return x.T, residuals, np.full(call.size, rank), np.broadcast_to(s, (call.size, *s.shape))
+    if not a_batched:  # one matrix for all right sides
+        rows = np.moveaxis(b, -1 if vector else -2, 0)
+        x, residuals, rank, s = np.linalg.lstsq(a, rows.reshape(rows.shape[0], -1), rcond)
+        x = np.moveaxis(x.reshape(x.shape[0], *rows.shape[1:]), 0, -1 if vector else -2)
+        residuals = residuals.reshape(size, -1 if residuals.size else 0)
+        return x, residuals, np.full(size, rank), np.broadcast_to(s, (size, *s.shape))
+    U, s, Vh = np.linalg.svd(a, full_matrices=False)
+    kept = s > _cutoff(a, rcond) * s[..., :1]
+    b, rank = _columns(b, vector), np.sum(kept, axis=-1, dtype=np.intc)
+    x = np.matmul(H(Vh), np.matmul(H(U), b) * np.where(kept, 1 / np.where(kept, s, 1), 0)[..., None])
+    r = b - np.matmul(a, x)
+    full = (rank == a.shape[-1]) & (a.shape[-2] > a.shape[-1])
+    if np.any(full) and not np.all(full):
+        return None
+    residuals = np.sum(np.real(conj(r) * r), axis=-2)
+    return x[..., 0] if vector else x, residuals[:, : None if np.all(full) else 0], rank, s
 
 
 general(np.linalg.lstsq, batch=_lstsq_batch, a=_lstsq_a, b=_lstsq_b)
@@ -211,6 +230,12 @@ def cofactors_slope(a: Any, x: Any) -> Any:
     return sign[..., None, None] * np.matmul(np.matmul(conj(U), m), conj(Vh))
 
 
+def _cofactors_slope_batch(call: BatchCall) -> Any:
+    a, x = call.operand("a"), call.operand("x")
+    ndim = max(y.ndim - batched for y, batched in (a, x))
+    return cofactors_slope(lift(*a, ndim), lift(*x, ndim))
+
+
 def _cofactors_third(g: Any, a: Any, x: Any) -> Any:
     """The third derivative of the determinant, symmetric in its arguments, from the minors' second ones."""
     n = a.shape[-1]
@@ -235,7 +260,7 @@ general(
 )
 general(
     cofactors_slope,
-    batch=lambda call: call.run(),
+    batch=_cofactors_slope_batch,
     a=_cofactors_third,
     x=lambda g, a: cofactors_slope(a, g),
     jvp={"a": lambda t, a, x: _cofactors_third(t, a, x), "x": lambda t, a: cofactors_slope(a, t)},
@@ -264,7 +289,7 @@ def _shares(hit: Any, dtype: Any) -> Any:
 
 
 def matrix_norm_vjp(g: Any, x: Any, order: Any) -> Any:
-    """The cotangent of the matrices that the last two axes hold, for the orders 'nuc', 2, -2, 1, -1, inf and -inf.
+    """The cotangent of the matrices that the last two axes hold, for any order that np.linalg.norm knows for matrices.
 
     Ties are shared evenly, and at a kink it is the least subgradient.
     """
@@ -276,6 +301,9 @@ def matrix_norm_vjp(g: Any, x: Any, order: Any) -> Any:
         else:
             h = np.where(hit, g[..., None] * _shares(s == (s[..., :1] if order == 2 else s[..., -1:]), s.dtype), 0)
         return singular_vjp(h, (U, s, Vh))
+    if order is None or order == "fro":
+        norm = np.linalg.norm(x, axis=(-2, -1))
+        return (g / np.where(norm == 0, 1, norm))[..., None, None] * conj(x)
     size = np.abs(x)
     sums = np.sum(size, axis=-2 if order in (1, -1) else -1)
     top = (np.max if order > 0 else np.min)(sums, axis=-1, keepdims=True)
@@ -291,12 +319,10 @@ def _cond_vjp(g: Any, x: Any, p: Any) -> Any:
         h = _shares(s == top, s.dtype) - top / low * _shares(s == low, s.dtype)
         return singular_vjp(g[..., None] / low * h, (U, s, Vh))
     inverse = np.linalg.inv(x)
-    norm, other = [np.linalg.norm(y, p, axis=(-2, -1)) for y in (x, inverse)]
-    if p == "fro":
-        h, h_inverse = [z[..., None, None] * conj(y) for z, y in ((g * other / norm, x), (g * norm / other, inverse))]
-    else:
-        h, h_inverse = matrix_norm_vjp(g * other, x, p), matrix_norm_vjp(g * norm, inverse, p)
-    return h - np.matmul(np.matmul(T(inverse), h_inverse), T(inverse))
+    h, h_inverse = [matrix_norm_vjp(np.ones_like(g), y, p) for y in (x, inverse)]
+    norm, other = [np.real(np.sum(y * s, axis=(-2, -1))) for y, s in ((x, h), (inverse, h_inverse))]  # Euler's theorem
+    h_inverse = np.matmul(np.matmul(T(inverse), h_inverse), T(inverse))
+    return (g * other)[..., None, None] * h - (g * norm)[..., None, None] * h_inverse
 
 
 general(np.linalg.cond, batch=matrix_batch, x=_cond_vjp)

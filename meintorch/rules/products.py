@@ -256,6 +256,7 @@ def _matmul_x2(g: Any, x1: Any, x2_ndim: int) -> Any:
 
 multilinear(
     np.matmul,
+    dead="all",
     refused=("axes", "axis", "keepdims", "casting"),
     x1=_matmul_x1,
     x2=_matmul_x2,
@@ -281,7 +282,7 @@ def _dot_b(g: Any, a: Any, a_ndim: int, b_ndim: int) -> Any:
     return np.moveaxis(np.tensordot(a, g, (lead, lead)), 0, -2)
 
 
-multilinear(np.dot, signature="a, b, out=None", a=_dot_a, b=_dot_b, batch=_dot_batch)
+multilinear(np.dot, dead="all", signature="a, b, out=None", a=_dot_a, b=_dot_b, batch=_dot_batch)
 
 
 def _multi_dot_vjp(g: Any, arrays: Sequence[Any], wanted: list[int]) -> list[Any]:
@@ -318,6 +319,7 @@ multilinear(
 )
 multilinear(
     np.inner,
+    dead="all",
     batch=_inner_batch,
     signature="a, b, /",
     a=lambda g, a_ndim, b, b_ndim: np.tensordot(g, b, b_ndim - 1) if a_ndim and b_ndim else g * b,
@@ -327,6 +329,7 @@ multilinear(
 )
 multilinear(
     np.outer,
+    dead="all",
     batch=_outer_batch,
     a=lambda g, a_shape, b: np.dot(g, np.ravel(b)).reshape(a_shape),
     b=lambda g, a, b_shape: np.dot(np.ravel(a), g).reshape(b_shape),
@@ -434,7 +437,7 @@ def _tensordot_b(g: Any, a: Any, a_ndim: int, b_ndim: int, axes: Any) -> Any:
     return _tensordot_share(g, a, of_b, of_a, range(a_ndim - len(of_a)))
 
 
-multilinear(np.tensordot, a=_tensordot_a, b=_tensordot_b, batch=_tensordot_batch)
+multilinear(np.tensordot, dead="all", a=_tensordot_a, b=_tensordot_b, batch=_tensordot_batch)
 
 
 def _kron_share(g: Any, shape: Any, other: Any, parity: int) -> Any:
@@ -449,6 +452,7 @@ def _kron_share(g: Any, shape: Any, other: Any, parity: int) -> Any:
 
 multilinear(
     np.kron,
+    dead="all",
     batch=_kron_batch,
     a=lambda g, a_shape, b: _kron_share(g, a_shape, b, 1),
     b=lambda g, a, b_shape: _kron_share(g, b_shape, a, 0),

@@ -90,10 +90,9 @@ def _sum(x: Any, axis: Any, keepdims: Any) -> Any:
 
 def _deviations(a: Any, axis: Any, where: Any, ddof: Any, correction: Any) -> tuple[Any, Any]:
     """The entries less their mean, and the number that the sum of squares is divided by."""
-    axes = axes_of(axis, a.ndim)
-    options = {} if where is None or where is True else {"where": where}
-    n = _how_many(a.shape, axis, where, a.dtype) - (ddof if correction is None else correction)
-    d = a - np.mean(a, axis=axes, keepdims=True, **options)
+    count = _how_many(a.shape, axis, where, a.dtype)
+    n = count - (ddof if correction is None else correction)
+    d = a - np.sum(_kept(a, where), axis=axes_of(axis, a.ndim), keepdims=True) / count
     return (np.conjugate(d) if d.dtype.kind == "c" else d), n
 
 

@@ -31,8 +31,8 @@ from meintorch.rules.indexing import array_of, positions_in, scatter, scatter_fl
 
 # ---------------------------------------------------------------- copies
 
-linear(np.copy, a=lambda g: g, batch=entries_batch)
-linear(astype, x=lambda g, x_shape, x_dtype: fit(g, x_shape, x_dtype), batch=entries_batch)
+linear(np.copy, dead="all", a=lambda g: g, batch=entries_batch)
+linear(astype, dead="all", x=lambda g, x_shape, x_dtype: fit(g, x_shape, x_dtype), batch=entries_batch)
 
 if hasattr(np, "astype"):  # since NumPy 2.1
 
@@ -135,26 +135,29 @@ def _atleast_batch(call: BatchCall) -> Any:
 # Linear, but not by the function itself: a tangent may lie in memory in another order than its value.
 general(
     np.reshape,
+    dead="all",
     signature="a, shape=None, order='C', newshape=None, copy=None",
     a=_reshape_transpose,
     jvp={"a": _reshape_jvp},
     batch=_reshape_batch,
 )
-general(np.ravel, a=_reshape_transpose, jvp={"a": _reshape_jvp}, batch=_ravel_batch)
-linear(np.transpose, a=_axes_transpose, batch=_transpose_batch)  # np.permute_dims is the same function
-linear(np.matrix_transpose, x=lambda g: g.swapaxes(-1, -2), batch=matrix_batch)
-linear(np.swapaxes, a=lambda g, axis1, axis2: g.swapaxes(axis1, axis2), batch=axes_batch("axis1", "axis2"))
+general(np.ravel, dead="all", a=_reshape_transpose, jvp={"a": _reshape_jvp}, batch=_ravel_batch)
+linear(np.transpose, dead="all", a=_axes_transpose, batch=_transpose_batch)  # np.permute_dims is the same function
+linear(np.matrix_transpose, dead="all", x=lambda g: g.swapaxes(-1, -2), batch=matrix_batch)
+linear(np.swapaxes, dead="all", a=lambda g, axis1, axis2: g.swapaxes(axis1, axis2), batch=axes_batch("axis1", "axis2"))
 linear(
     np.moveaxis,
+    dead="all",
     a=lambda g, source, destination: np.moveaxis(g, destination, source),
     batch=axes_batch("source", "destination"),
 )
-linear(np.rollaxis, a=_rollaxis_transpose, batch=_rollaxis_batch)
-linear(np.expand_dims, a=lambda g, a_shape: g.reshape(a_shape), batch=_expand_dims_batch)
-linear(np.squeeze, a=lambda g, a_shape: g.reshape(a_shape), batch=_squeeze_batch)
-linear(np.broadcast_to, array=lambda g, array_shape: unbroadcast(g, array_shape), batch=_broadcast_to_batch)
+linear(np.rollaxis, dead="all", a=_rollaxis_transpose, batch=_rollaxis_batch)
+linear(np.expand_dims, dead="all", a=lambda g, a_shape: g.reshape(a_shape), batch=_expand_dims_batch)
+linear(np.squeeze, dead="all", a=lambda g, a_shape: g.reshape(a_shape), batch=_squeeze_batch)
+linear(np.broadcast_to, dead="all", array=lambda g, array_shape: unbroadcast(g, array_shape), batch=_broadcast_to_batch)
 linear(
     np.broadcast_arrays,
+    dead="all",
     args_=lambda g, args_shape: [unbroadcast(h, s) for h, s in zip(g, args_shape, strict=True)],
     batch=elementwise_batch,
 )
@@ -191,12 +194,15 @@ def _stack_batch(call: BatchCall) -> Any:
 
 
 linear(
-    np.concatenate,  # np.concat is the same function
+    np.concatenate,
+    dead="all",  # np.concat is the same function
     signature="arrays, axis=0, out=None, dtype=None, casting='same_kind'",
     arrays_=_concatenate_transpose,
     batch=_concatenate_batch,
 )
-linear(np.stack, arrays_=lambda g, axis: list(g if axis == 0 else np.moveaxis(g, axis, 0)), batch=_stack_batch)
+linear(
+    np.stack, dead="all", arrays_=lambda g, axis: list(g if axis == 0 else np.moveaxis(g, axis, 0)), batch=_stack_batch
+)
 
 
 composite(np.vstack)(lambda tup, **options: np.concatenate([np.atleast_2d(a) for a in tup], 0, **options))
@@ -263,10 +269,11 @@ def _hvdsplit_batch(call: BatchCall) -> Any:
     return np.split(x, call.get("indices_or_sections"), axis)
 
 
-linear(np.split, ary=_split_transpose, batch=axes_batch("axis"))
-linear(np.array_split, ary=_split_transpose, batch=axes_batch("axis"))
+linear(np.split, dead="all", ary=_split_transpose, batch=axes_batch("axis"))
+linear(np.array_split, dead="all", ary=_split_transpose, batch=axes_batch("axis"))
 linear(
     np.hsplit,
+    dead="all",
     batch=_hvdsplit_batch,
     ary=lambda g, ary_shape, indices_or_sections: _split_transpose(
         g, ary_shape, indices_or_sections, min(1, len(ary_shape) - 1)
@@ -274,11 +281,13 @@ linear(
 )
 linear(
     np.vsplit,
+    dead="all",
     ary=lambda g, ary_shape, indices_or_sections: _split_transpose(g, ary_shape, indices_or_sections, 0),
     batch=_hvdsplit_batch,
 )
 linear(
     np.dsplit,
+    dead="all",
     ary=lambda g, ary_shape, indices_or_sections: _split_transpose(g, ary_shape, indices_or_sections, 2),
     batch=_hvdsplit_batch,
 )
@@ -315,8 +324,8 @@ def _tile_batch(call: BatchCall) -> Any:
     return np.tile(x, (1,) * (x.ndim - len(reps)) + reps)
 
 
-linear(np.tile, A=_tile_transpose, batch=_tile_batch)
-linear(np.repeat, a=_repeat_transpose, batch=flat_axis_batch)
+linear(np.tile, dead="all", A=_tile_transpose, batch=_tile_batch)
+linear(np.repeat, dead="all", a=_repeat_transpose, batch=flat_axis_batch)
 
 
 @composite(np.resize)
@@ -350,13 +359,13 @@ def _roll_batch(call: BatchCall) -> Any:
     return np.roll(a, shift, shifted(axis, a.ndim - 1))
 
 
-linear(np.flip, m=lambda g, axis: np.flip(g, axis), batch=axis_batch)
-linear(np.fliplr, m=lambda g: np.fliplr(g), batch=_fliplr_batch)
-linear(np.flipud, m=lambda g: np.flipud(g), batch=_flipud_batch)
-linear(np.rot90, m=lambda g, k, axes: np.rot90(g, -k, axes), batch=axes_batch("axes"))
-linear(np.roll, a=lambda g, shift, axis: np.roll(g, np.negative(shift), axis), batch=_roll_batch)
-linear(np.fft.fftshift, x=lambda g, axes: np.fft.ifftshift(g, axes), batch=axes_batch("axes"))
-linear(np.fft.ifftshift, x=lambda g, axes: np.fft.fftshift(g, axes), batch=axes_batch("axes"))
+linear(np.flip, dead="all", m=lambda g, axis: np.flip(g, axis), batch=axis_batch)
+linear(np.fliplr, dead="all", m=lambda g: np.fliplr(g), batch=_fliplr_batch)
+linear(np.flipud, dead="all", m=lambda g: np.flipud(g), batch=_flipud_batch)
+linear(np.rot90, dead="all", m=lambda g, k, axes: np.rot90(g, -k, axes), batch=axes_batch("axes"))
+linear(np.roll, dead="all", a=lambda g, shift, axis: np.roll(g, np.negative(shift), axis), batch=_roll_batch)
+linear(np.fft.fftshift, dead="all", x=lambda g, axes: np.fft.ifftshift(g, axes), batch=axes_batch("axes"))
+linear(np.fft.ifftshift, dead="all", x=lambda g, axes: np.fft.fftshift(g, axes), batch=axes_batch("axes"))
 
 
 def _meshgrid_transpose(g: Any, xi_shape: Any, indexing: Any) -> list[Any]:
@@ -376,7 +385,7 @@ def _meshgrid_batch(call: BatchCall) -> Any:
     return tuple(spread) if call.get("sparse") else np.broadcast_arrays(*spread)
 
 
-linear(np.meshgrid, xi_=_meshgrid_transpose, batch=_meshgrid_batch)
+linear(np.meshgrid, dead="all", xi_=_meshgrid_transpose, batch=_meshgrid_batch)
 
 # ---------------------------------------------------------------- diagonals and triangles
 
@@ -417,18 +426,20 @@ def _triangle_batch(call: BatchCall) -> Any:
 
 linear(
     np.diag,
+    dead="all",
     v=lambda g, v_shape, k: g.diagonal(k) if len(v_shape) == 1 else _onto_diagonal(g, v_shape, k, 0, 1),
     batch=_diag_batch,
 )
-linear(np.diagflat, v=lambda g, v_shape, k: g.diagonal(k).reshape(v_shape), batch=_diag_batch)
+linear(np.diagflat, dead="all", v=lambda g, v_shape, k: g.diagonal(k).reshape(v_shape), batch=_diag_batch)
 linear(
     np.diagonal,
+    dead="all",
     a=lambda g, a_shape, offset, axis1, axis2: _onto_diagonal(g, a_shape, offset, axis1, axis2),
     batch=axes_batch("axis1", "axis2"),
 )
-linear(np.trace, a=_trace_transpose, batch=axes_batch("axis1", "axis2"))
-linear(np.tril, m=lambda g, m_shape, k: unbroadcast(np.tril(g, k), m_shape), batch=_triangle_batch)
-linear(np.triu, m=lambda g, m_shape, k: unbroadcast(np.triu(g, k), m_shape), batch=_triangle_batch)
+linear(np.trace, dead="all", a=_trace_transpose, batch=axes_batch("axis1", "axis2"))
+linear(np.tril, dead="all", m=lambda g, m_shape, k: unbroadcast(np.tril(g, k), m_shape), batch=_triangle_batch)
+linear(np.triu, dead="all", m=lambda g, m_shape, k: unbroadcast(np.triu(g, k), m_shape), batch=_triangle_batch)
 
 # ---------------------------------------------------------------- adding and removing entries
 # Where the entries went is found by applying the function to the numbers of the entries.
@@ -476,7 +487,7 @@ def _insert_batch(call: BatchCall) -> Any:
     return np.take(entries, numbers, 1)
 
 
-linear(np.delete, arr=_delete_transpose, batch=flat_axis_batch)
+linear(np.delete, dead="all", arr=_delete_transpose, batch=flat_axis_batch)
 linear(np.insert, arr=_insert_arr, values=_insert_values, batch=_insert_batch)
 
 

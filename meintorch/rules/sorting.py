@@ -107,6 +107,8 @@ def _neighbours(fun: Any, a: Any, q: Any, axis: Any, options: Any) -> tuple[Any,
     lines, places = _sorted_places(a, axis)
     ranks = np.arange(lines.shape[-1], dtype=np.float64)
     if fun is np.nanquantile or fun is np.nanpercentile:
+        if np.ndim(q) > 1:  # NumPy puts the axes of q apart
+            raise NoRuleError(f"np.{fun.__name__} has no derivative rule for q of more than one axis")
         there = np.sum(~np.isnan(lines), axis=-1, keepdims=True)
         ranks = np.where((ranks < there) | (there == 0), ranks, np.nan)
         rank = np.moveaxis(fun(ranks, np.ravel(q), axis=-1, **options), 0, -1)
@@ -146,6 +148,8 @@ def _median_rules(fun: Any) -> tuple[Rule, Rule]:
 
 
 def _quantile_batch(call: BatchCall) -> Any:
+    if call.prim.fun in {np.nanquantile, np.nanpercentile} and np.ndim(call.get("q")) > 1:
+        return None
     ans = axis_batch(call)
     return None if ans is None else np.moveaxis(ans, np.ndim(call.get("q")), 0)
 
@@ -299,12 +303,13 @@ def _bins(a: Any, edges: Any) -> tuple[Any, Any]:
     return np.clip(place, 0, n - 1), (place >= 0) & (place < n)
 
 
-def _histogram_weights(g: Any, ans: Any, a: Any, density: Any, weights: Any) -> Any:
-    place, within = _bins(a, ans[1])
+def _histogram_weights(g: Any, ans: Any, a: Any, bins: Any, range: Any, density: Any, weights: Any) -> Any:
+    edges = np.histogram_bin_edges(a, bins, range)
+    place, within = _bins(a, edges)
     share = g[0]
     if density:
         total = np.sum(np.where(within, np.ravel(weights), 0))
-        share = (share / np.diff(ans[1]) - np.sum(share * ans[0])) / total
+        share = (share / np.diff(edges) - np.sum(share * ans[0])) / total
     return cast(np.where(within, read(share, place), 0), weights.dtype).reshape(weights.shape)
 
 

@@ -428,9 +428,7 @@ special(
 special("eval_hermite", None, lambda x1, x2: 2 * x1 * sp().eval_hermite(_lower(x1), x2))
 special("eval_hermitenorm", None, lambda x1, x2: x1 * sp().eval_hermitenorm(_lower(x1), x2))
 special("eval_laguerre", None, lambda x1, x2: (x1 != 0) * -sp().eval_genlaguerre(_lower(x1), 1.0, x2))
-special(
-    "eval_genlaguerre", None, None, lambda x1, x2, x3: (x1 != 0) * -sp().eval_genlaguerre(_lower(x1), x2 + 1, x3)
-)
+special("eval_genlaguerre", None, None, lambda x1, x2, x3: (x1 != 0) * -sp().eval_genlaguerre(_lower(x1), x2 + 1, x3))
 special("eval_legendre", None, lambda x1, x2: (x1 != 0) * sp().eval_gegenbauer(_lower(x1), 1.5, x2))
 special(
     "eval_jacobi",

@@ -88,7 +88,7 @@ CASES = [
     *both(np.unwrap, lambda a: np.unwrap(a, axis=-2, period=3.0), x, label="period, axis"),
     # numbers
     *both(np.nan_to_num, np.nan_to_num, v),
-    *both(np.nan_to_num, endless(np.nan_to_num), v[:4] * 1e-3, label="all kinds"),
+    *both(np.nan_to_num, endless(lambda a: np.nan_to_num(a, posinf=2.0, neginf=-2.0)), v[:4], label="infinities"),
     *both(np.nan_to_num, endless(lambda a: np.nan_to_num(a, nan=1.0, posinf=2.0, neginf=3.0)), v[:4], label="options"),
     *both(np.nan_to_num, lambda a: np.nan_to_num(a, copy=True), np.array(0.3), label="0-d"),
     *both(
@@ -122,6 +122,9 @@ CASES = [
     *both(np.polyfit, lambda x, y: np.polyfit(x, y, 1), points, x, label="columns"),
     *both(np.polyfit, lambda x, y, w: np.polyfit(x, y, 2, w=w), points, x, positive(4), label="columns, weights"),
     *both(np.polyfit, lambda y: np.polyfit(knots, y, 1, w=[1, 2, 1, 3]), complexes(4), label="complex data"),
+    *both(np.polyfit, lambda x, y: np.polyfit(x, y, 1, full=True)[:2], points, v[:4], label="full"),
+    *both(np.polyfit, lambda x, y: np.polyfit(x, y, 1, cov=True), points, v[:4], label="cov"),
+    *both(np.polyfit, lambda x, y: np.polyfit(x, y, 1, cov="unscaled"), points, x, label="columns, cov"),
     *both(np.poly, np.poly, v[:3]),
     *both(np.poly, np.poly, z[0], label="complex"),
     *both(np.poly, np.poly, normal(3, 3), label="matrix"),

@@ -61,10 +61,20 @@ for a, label in ((A, "real"), (Z, "complex"), (As, "stack"), (Zs, "complex stack
         Case(np.linalg.inv, np.linalg.inv, (a,), label=label),
         Case(np.linalg.det, np.linalg.det, (a,), label=label),
         Case(cofactors, cofactors, (a,), label=label),
-        Case(cofactors_slope, cofactors_slope, (a, Zs if a is Zs else As if a is As else Z if a is Z else A.T), label=label),
-        Case(np.linalg.slogdet, np.linalg.slogdet, (a,), label=label),
+        Case(
+            cofactors_slope,
+            cofactors_slope,
+            (a, Zs if a is Zs else As if a is As else Z if a is Z else A.T),
+            label=label,
+        ),
+        Case(np.linalg.slogdet, lambda a: tuple(np.linalg.slogdet(a)), (a,), label=label),
         Case(np.linalg.cholesky, lambda a: np.linalg.cholesky(positive_definite(a)), (a,), label=label),
-        Case(np.linalg.cholesky, lambda a: np.linalg.cholesky(positive_definite(a), upper=True), (a,), label=f"upper {label}"),
+        Case(
+            np.linalg.cholesky,
+            lambda a: np.linalg.cholesky(positive_definite(a), upper=True),
+            (a,),
+            label=f"upper {label}",
+        ),
         Case(np.linalg.qr, lambda a: tuple(np.linalg.qr(a)), (a,), label=label),
         Case(np.linalg.qr, lambda a: np.linalg.qr(a, "r"), (a,), label=f"r {label}"),
         Case(np.linalg.qr, lambda a: list(np.linalg.qr(a, mode="complete")), (a,), label=f"complete {label}"),
@@ -86,13 +96,23 @@ CASES += [
     Case(cofactors_slope, cofactors_slope, (normal(2, 2), normal(2, 2, seed=1)), label="two by two"),
     Case(np.linalg.slogdet, lambda a: np.linalg.slogdet(a).logabsdet, (-A,), label="negative"),
     Case(np.linalg.slogdet, lambda a: np.linalg.slogdet(a).sign, (Z,), label="phase alone"),
-    Case(np.linalg.cholesky, lambda a: np.linalg.cholesky(a), (np.tril(normal(3, 3)) + 4 * eye,), label="lower triangle"),
-    Case(np.linalg.cholesky, lambda a: np.linalg.cholesky(a, upper=True), (np.triu(A) + 4 * eye,), label="upper triangle"),
+    Case(
+        np.linalg.cholesky, lambda a: np.linalg.cholesky(a), (np.tril(normal(3, 3)) + 4 * eye,), label="lower triangle"
+    ),
+    Case(
+        np.linalg.cholesky, lambda a: np.linalg.cholesky(a, upper=True), (np.triu(A) + 4 * eye,), label="upper triangle"
+    ),
 ]
 for n in (0, 1, 2, 4, 5, 7, -1, -3):
     CASES.append(Case(np.linalg.matrix_power, lambda a, n=n: np.linalg.matrix_power(a, n), (A / 3,), label=str(n)))
 
-for a, label in ((tall, "tall"), (wide, "wide"), (tall_z, "complex tall"), (wides_z, "complex wide stack"), (talls, "tall stack")):
+for a, label in (
+    (tall, "tall"),
+    (wide, "wide"),
+    (tall_z, "complex tall"),
+    (wides_z, "complex wide stack"),
+    (talls, "tall stack"),
+):
     CASES += [
         Case(np.linalg.pinv, np.linalg.pinv, (a,), label=label),
         Case(np.linalg.qr, lambda a: tuple(np.linalg.qr(a)), (a,), label=label),
@@ -104,7 +124,12 @@ for a, label in ((tall, "tall"), (wide, "wide"), (tall_z, "complex tall"), (wide
 CASES += [
     Case(np.linalg.pinv, lambda a: np.linalg.pinv(a, rcond=1e-3), (A,), label="rcond"),
     Case(np.linalg.pinv, lambda a: np.linalg.pinv(a + a.T, hermitian=True), (A,), label="hermitian"),
-    Case(np.linalg.pinv, lambda a: np.linalg.pinv(a, hermitian=True), (np.tril(Z) + mH(np.tril(Z)),), label="lower triangle"),
+    Case(
+        np.linalg.pinv,
+        lambda a: np.linalg.pinv(a, hermitian=True),
+        (np.tril(Z) + mH(np.tril(Z)),),
+        label="lower triangle",
+    ),
     Case(np.linalg.pinv, lambda u, v: np.linalg.pinv(u @ v), (normal(4, 2), normal(2, 3)), label="rank two"),
 ]
 
@@ -155,7 +180,9 @@ def hermitian(x: Any) -> Any:
 for a, label in ((apart, "real"), (apart_z, "complex"), (aparts, "stack")):
     CASES += [
         Case(np.linalg.eigh, lambda a: projections(*np.linalg.eigh(hermitian(a))), (a,), label=label),
-        Case(np.linalg.eigh, lambda a: projections(*np.linalg.eigh(a)), (hermitian(a),), label=f"lower triangle {label}"),
+        Case(
+            np.linalg.eigh, lambda a: projections(*np.linalg.eigh(a)), (hermitian(a),), label=f"lower triangle {label}"
+        ),
         Case(np.linalg.eigh, lambda a: projections(*np.linalg.eigh(a, "U")), (hermitian(a),), label=f"upper {label}"),
         Case(np.linalg.eigvalsh, lambda a: np.linalg.eigvalsh(hermitian(a)), (a,), label=label),
         Case(np.linalg.eigvalsh, lambda a: np.linalg.eigvalsh(a, UPLO="L"), (hermitian(a),), label=f"lower {label}"),
@@ -202,7 +229,7 @@ CASES += [
 
 # ---------------------------------------------------------------- norms, condition, tensors
 
-for p in (None, 2, -2, 1, -1, np.inf, -np.inf, "fro"):
+for p in (None, 2, -2, 1, -1, np.inf, -np.inf, "fro", "nuc"):
     CASES.append(Case(np.linalg.cond, lambda a, p=p: np.linalg.cond(a, p), (A,), label=str(p)))
 CASES += [
     Case(np.linalg.cond, lambda a: np.linalg.cond(a, 1), (Zs,), label="complex stack"),
@@ -218,7 +245,9 @@ CASES += [
     ),
     Case(np.linalg.vector_norm, np.linalg.vector_norm, (tall,)),
     Case(np.linalg.vector_norm, lambda x: np.linalg.vector_norm(x, axis=-1, ord=3), (tall_z,), label="axis, ord"),
-    Case(np.linalg.vector_norm, lambda x: np.linalg.vector_norm(x, axis=(0, -1), keepdims=True), (talls,), label="axes"),
+    Case(
+        np.linalg.vector_norm, lambda x: np.linalg.vector_norm(x, axis=(0, -1), keepdims=True), (talls,), label="axes"
+    ),
     Case(np.linalg.vector_norm, lambda x: np.linalg.vector_norm(x, keepdims=True, ord=1), (talls,), label="keepdims"),
     Case(np.linalg.matrix_norm, np.linalg.matrix_norm, (talls,)),
     Case(np.linalg.matrix_norm, lambda x: np.linalg.matrix_norm(x, keepdims=True), (tall_z,), label="keepdims"),

@@ -51,6 +51,8 @@ CASES += [
     Case(np.sum, lambda a: np.sum(a, axis=()), (x,), label="no axes"),
     Case(np.mean, lambda a: np.mean(a, axis=()), (x,), label="no axes"),
     Case(np.sum, lambda a: np.sum(a, initial=2.0), (p,), label="initial"),
+    Case(np.sum, lambda a: np.sum(a, axis=1, initial=a[0, 1]) ** 2, (p,), label="traced initial"),
+    Case(np.add.reduce, lambda a: np.add.reduce(a, initial=a[0, 1]) ** 2, (p,), label="traced initial"),
     Case(np.prod, lambda a: np.prod(a, axis=1, initial=2.0), (p,), label="initial"),
     Case(np.max, lambda a: np.max(a, axis=0, initial=0.8), (d,), label="initial"),
     Case(np.sum, np.sum, (np.zeros((0, 3)),), label="size 0"),
@@ -83,7 +85,7 @@ CASES += [
 ]
 
 # Without the entries that are NaN, which the call puts into its argument.
-holes = np.random.default_rng(3).uniform(size=(2, 3, 4)) < 0.3
+holes = np.arange(24).reshape(2, 3, 4) % 7 == 1
 
 
 def missing(call, where=holes):
@@ -107,14 +109,14 @@ for fun, point in (
         Case(fun, missing(lambda a, f=fun: f(a, -1)), (point,), label="positional negative axis"),
         Case(fun, missing(lambda a, f=fun: f(a, axis=(0, -1), keepdims=True)), (point,), label="axes, keepdims"),
         Case(fun, missing(lambda a, f=fun: f(a, keepdims=True)), (point,), label="all, keepdims"),
-        Case(fun, missing(lambda a, f=fun, o=options: f(a, axis=1, where=mask, **o)), (point,), label="where"),
+        Case(fun, missing(lambda a, f=fun, o=options: f(a, axis=(1, 2), where=mask, **o)), (point,), label="where"),
         Case(fun, fun, (point,), label="no NaN"),
         Case(fun, fun, (np.array(1.5),), label="0-d", second=fun is not np.nanstd),
     ]
 for fun in (np.nansum, np.nanprod, np.nanmean, np.nanvar, np.nanstd):
     CASES += [
         Case(fun, missing(lambda a, f=fun: f(a, axis=0), np.eye(2, 3) > 0), (z,), label="complex", tolerance=1e-5),
-        Case(fun, missing(lambda a, f=fun: f(a, axis=0, dtype=np.float64)), (positive(2, 3, 4),), label="dtype="),
+        Case(fun, missing(lambda a, f=fun: f(a, axis=1, dtype=np.float64)), (positive(2, 3, 4),), label="dtype="),
     ]
 CASES += [
     Case(np.nanvar, missing(lambda a: np.nanvar(a, axis=(1, 2), ddof=1)), (x,), label="ddof"),

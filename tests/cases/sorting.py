@@ -77,14 +77,15 @@ CASES = [
             *both(fun, lambda a, f=fun, u=unit: f(a, [0.25 * u, 0.6 * u], axis=1), m, label="list, axis"),
             *both(
                 fun,
-                lambda a, f=fun, u=unit: f(a, np.array([[0.25, 0.6]]) * u, axis=(0, 2), keepdims=True),
+                lambda a, f=fun, u=unit: f(a, np.array([0.25, 0.6]) * u, axis=(0, 2), keepdims=True),
                 n,
-                label="matrix, axes, keepdims",
+                label="two, axes, keepdims",
             ),
             *both(fun, lambda a, f=fun, u=unit: f(a, 0.7 * u, axis=-2, keepdims=True), n, label="keepdims"),
             *both(fun, lambda a, f=fun: f(a, 0), d, label="smallest"),
         )
     ],
+    *both(np.quantile, lambda a: np.quantile(a, [[0.25, 0.6], [0.1, 0.9]], axis=(0, 2)), n, label="matrix, axes"),
     *[
         Case(np.quantile, lambda a, k=k: np.quantile(a, [0.0, 0.1, 0.3, 0.77, 1.0], method=k), (long,), label=k)
         for k in METHODS

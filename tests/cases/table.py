@@ -1,6 +1,17 @@
 """All cases, gathered from the families."""
 
-from tests.cases import arithmetic, calculus, elementwise, fft, indexing, matrices, products, reductions, shaping, sorting
+from tests.cases import (
+    arithmetic,
+    calculus,
+    elementwise,
+    fft,
+    indexing,
+    matrices,
+    products,
+    reductions,
+    shaping,
+    sorting,
+)
 
 CASES = [
     case

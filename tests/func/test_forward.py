@@ -578,8 +578,6 @@ def test_primals_without_a_derivative(push: Any, x: Any) -> None:
         push(lambda a, x: a, 1.0, x, tangents=(1.0, x))
 
 
-
-
 @pytest.mark.parametrize(
     ("push", "returned"),
     [

@@ -360,8 +360,6 @@ def test_complex_inputs_of_real_functions() -> None:
         jacfwd(lambda z: np.abs(z) ** 2)(z)
 
 
-
-
 @pytest.mark.parametrize("copies", [1, 5])
 def test_jacobian_of_a_complex_input_does_not_depend_on_the_shapes(copies: int) -> None:
     z = np.array([1.0 + 2.0j, -0.5j])

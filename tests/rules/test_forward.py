@@ -88,11 +88,7 @@ def test_reverse_mode_is_the_transpose(case: Case) -> None:
     assert abs(left - right) <= 1e-10 * scale, (left, right)
 
 
-
-
-@pytest.mark.parametrize(
-    "case", [pytest.param(c, id=c.id) for c in CASES]
-)
+@pytest.mark.parametrize("case", [pytest.param(c, id=c.id) for c in CASES])
 def test_linearize_agrees_with_jvp(case: Case) -> None:
     tangents = direction(case.args, seed=50)
     tangent = jvp(case.call, copies(case), tangents)[1]
