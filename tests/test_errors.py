@@ -20,16 +20,19 @@ def line_of(f: Callable[..., Any], text: str) -> int:
     return start + next(k for k, line in enumerate(lines) if text in line)
 
 
+twice = np.frompyfunc(lambda v: 2 * v, 1, 1)
+
+
 def no_rule(x: Any) -> Any:
     y = x * 2.0
-    z = np.roots(y)
+    z = twice(y)
     return np.sum(z)
 
 
 def test_a_function_without_a_rule_names_itself_and_the_line() -> None:
-    with pytest.raises(errors.NoRuleError, match=r"np\.roots.*stop_gradient") as caught:
+    with pytest.raises(errors.NoRuleError, match=r"<lambda> \(vectorized\) has no derivative rule.*stop_gradient") as caught:
         grad(no_rule)(np.ones(3))
-    assert f"test_errors.py line {line_of(no_rule, 'np.roots')}, in no_rule" in str(caught.value)
+    assert f"test_errors.py line {line_of(no_rule, 'twice(y)')}, in no_rule" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +117,7 @@ def test_options_without_a_rule_are_refused_not_ignored() -> None:
     with pytest.raises(errors.NoRuleError, match="where="):
         grad(lambda x: np.sum(np.exp(x, where=mask)))(np.ones(3))
     with pytest.raises(errors.NoRuleError, match="'initial'"):
-        grad(lambda x: np.sum(x * np.ones(3), initial=x))(1.0)
+        grad(lambda x: np.max(x * np.ones(3), initial=x))(1.0)
 
 
 def test_a_value_used_after_its_trace_ended() -> None:

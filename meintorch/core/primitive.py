@@ -287,8 +287,11 @@ def name_of(fun: Callable[..., Any]) -> str:
     name = getattr(fun, "__name__", repr(fun))
     if owner is not None and hasattr(owner, "nin"):
         return f"np.{owner.__name__}.{name}"
-    if hasattr(fun, "nin"):
-        return f"np.{name}"
+    if hasattr(fun, "nin"):  # a ufunc does not say where it comes from
+        for module, prefix in (("numpy", "np."), ("scipy.special", "scipy.special.")):
+            if getattr(sys.modules.get(module), name, None) is fun:
+                return prefix + name
+        return name
     module = getattr(fun, "__module__", None) or ""
     if module == "numpy" or module.startswith(("numpy._", "numpy.lib._")):
         return f"np.{name}"

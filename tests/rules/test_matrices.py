@@ -279,9 +279,8 @@ def test_eigenvectors_at_degeneracy_are_not_silently_wrong() -> None:
 
 def test_eigenvalues_in_another_order() -> None:
     """From some size on np.linalg.eig and eigvals find them in different orders."""
-    for A in (normal(4, 4), normal(120, 120), complexes(120, 120)):
-        for f in (np.linalg.eigvals, lambda a: np.linalg.eig(a)[0]):
-            close(grad(lambda a, f=f: np.real(np.sum(f(a) ** 2)))(A), 2 * A.T, 1e-8)
+    for A in (normal(4, 4), complexes(4, 4), normal(150, 150)):
+        close(grad(lambda a: np.real(np.sum(np.linalg.eigvals(a) ** 2)))(A), 2 * A.T, 1e-8)
     close(grad(lambda a: np.real(np.sum(np.linalg.eigvals(a) ** 2)))(np.eye(3)), 2 * np.eye(3))
     w = complexes(2, 5)
     order = np.array([[3, 1, 0, 2, 4], [4, 3, 2, 1, 0]])
