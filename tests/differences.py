@@ -64,3 +64,14 @@ def _differences(f: Callable[..., Any], args: Sequence[Array], step: float) -> l
                 out[index] += slope if unit == 1.0 else -1j * slope
         results.append(out)
     return results
+
+
+def directional(f: Callable[..., Any], args: Sequence[Array], direction: Sequence[Array], step: float = 1e-5) -> float:
+    """Return the derivative of a real function along a direction, by extrapolated central differences."""
+
+    def slope(h: float) -> float:
+        plus = f(*[a + h * d for a, d in zip(args, direction, strict=True)])
+        minus = f(*[a - h * d for a, d in zip(args, direction, strict=True)])
+        return float((plus - minus) / (2 * h))
+
+    return (4 * slope(step) - slope(2 * step)) / 3

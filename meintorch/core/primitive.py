@@ -9,6 +9,7 @@ pass. Of a parameter that takes a sequence of arrays the same suffixes give a tu
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -105,7 +106,11 @@ class Primitive:
         self.parameters: tuple[str, ...] = ()
         self.variadic: int | None = None
         if rules:
-            self._learn_parameters()
+            names = quick_names(fun, signature)
+            if names is None:
+                self._learn_parameters()
+            else:
+                self.parameters = names
         self._recipes: dict[tuple[Any, ...], Recipe] = {}
         for parameter, rule in rules.items():
             if parameter not in self.parameters:
@@ -216,7 +221,28 @@ class Recipe:
 
 def needs_of(rule: Rule) -> tuple[str, ...]:
     """Return the names of a rule's parameters: what it needs."""
-    return tuple(inspect.signature(rule).parameters)
+    code = getattr(rule, "__code__", None)
+    if code is None:
+        return tuple(inspect.signature(rule).parameters)
+    names: tuple[str, ...] = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return names[1:] if hasattr(rule, "__self__") else names
+
+
+def quick_names(fun: Callable[..., Any], text: str | None) -> tuple[str, ...] | None:
+    """Return the names of a callable's parameters without `inspect`, whose cost every import would pay; None if unsure."""
+    if text is not None:
+        return tuple(NAMES.findall(text)) if "(" not in text and "*operands" not in text and "**" not in text else None
+    nin = getattr(fun, "nin", 0)
+    if nin:
+        return (*(("x",) if nin == 1 else [f"x{i + 1}" for i in range(nin)]), "out", "where", "dtype", "options")
+    code = getattr(getattr(fun, "_implementation", fun), "__code__", None)
+    if code is None or code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
+        return None
+    names: tuple[str, ...] = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return names
+
+
+NAMES = re.compile(r"(?:^|,)\s*([A-Za-z_]\w*)")
 
 
 def base_name(need: str, parameters: tuple[str, ...]) -> str:

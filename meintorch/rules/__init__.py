@@ -12,4 +12,5 @@ from meintorch.rules import products as products
 from meintorch.rules import reductions as reductions
 from meintorch.rules import shaping as shaping
 from meintorch.rules import sorting as sorting
+from meintorch.rules import special as special
 from meintorch.rules import structural as structural

@@ -148,7 +148,8 @@ def _gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> A
     for k, h in zip(axes, steps, strict=True):
         if f.shape[k] < edge_order + 1:
             raise ValueError(
-                "Shape of array too small to calculate a numerical gradient, at least (edge_order + 1) elements are required."
+                "Shape of array too small to calculate a numerical gradient, "
+                "at least (edge_order + 1) elements are required."
             )
         if np.ndim(h) == 0:
             results.append(_slopes(f, h, k, edge_order))
@@ -190,7 +191,7 @@ def _interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> An
 
 
 def _segment(x: Any, xp: Any) -> tuple[Any, Any, Any, Any, Any]:
-    """The data points below and above each ``x``, their distance, the upper one's weight, and whether ``x`` is inside."""
+    """The data points below and above each ``x``, their distance, the upper one's weight, and if ``x`` is inside."""
     n = xp.shape[0]
     j = np.clip(np.searchsorted(xp, x, "right") - 1, 0, max(n - 2, 0))
     k = np.minimum(j + 1, n - 1)

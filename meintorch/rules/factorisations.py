@@ -161,11 +161,11 @@ def _eigh_vjp(g: Any, ans: Any, UPLO: Any) -> Any:
     return fold(np.matmul(np.matmul(conj(V), P), T(V)), _lower(UPLO))
 
 
-@np.errstate(all="ignore")
 def _eigh_jvp(t: Any, ans: Any, UPLO: Any) -> list[Any]:
     w, V = ans
     M = np.matmul(np.matmul(H(V), hermitian_part(t, _lower(UPLO))), V)
-    return [np.real(diagonal(M)), np.matmul(V, _over_gaps(M, w))]
+    with np.errstate(all="ignore"):
+        return [np.real(diagonal(M)), np.matmul(V, _over_gaps(M, w))]
 
 
 def _eigvalsh_vjp(g: Any, a: Any, UPLO: Any) -> Any:
@@ -196,12 +196,12 @@ def _eig_vjp(g: Any, ans: Any, a_dtype: Any) -> Any:
     return _as(np.linalg.solve(T(V), np.matmul(P, T(V))), a_dtype)
 
 
-@np.errstate(all="ignore")
 def _eig_jvp(t: Any, ans: Any) -> list[Any]:
     w, V = ans
     M = np.linalg.solve(V, np.matmul(t, V))
-    X = np.matmul(V, _over_gaps(M, w))
-    return [diagonal(M), X - V * np.sum(conj(V) * X, axis=-2, keepdims=True)]
+    with np.errstate(all="ignore"):
+        X = np.matmul(V, _over_gaps(M, w))
+        return [diagonal(M), X - V * np.sum(conj(V) * X, axis=-2, keepdims=True)]
 
 
 def order_of(w: Any, v: Any) -> Any:
@@ -278,7 +278,6 @@ def _svd_vjp(g: Any, ans: Any, a: Any, compute_uv: Any, hermitian: Any) -> Any:
     return fold(G, lower=True) if hermitian else G
 
 
-@np.errstate(all="ignore")
 def _svd_jvp(t: Any, ans: Any, a: Any, compute_uv: Any, hermitian: Any) -> Any:
     """With M = U^H dA V: dS is its real diagonal, dU = U A + (1 - U U^H) dA V / S, and dV likewise.
 
@@ -294,15 +293,16 @@ def _svd_jvp(t: Any, ans: Any, a: Any, compute_uv: Any, hermitian: Any) -> Any:
     tV, d = np.matmul(t, V1), _nonzero(s, max(m, n))
     M = np.matmul(H(U1), tV)
     si, sj = s[..., :, None], s[..., None, :]
-    A = _over_squares(M * sj + si * H(M), s)
-    if U.dtype.kind == "c":
-        A = A + 1j * diag(_over(np.imag(diagonal(M)), d[..., 0, :]))
-    dU, dV = np.matmul(U1, A), np.matmul(V1, _over_squares(si * M + H(M) * sj, s))
-    if m > k:
-        dU = dU + _over(tV - np.matmul(U1, M), d)
-    if n > k:
-        dV = dV + _over(np.matmul(H(t), U1) - np.matmul(V1, H(M)), d)
-    return [_with_rest(dU, U, k), np.real(diagonal(M)), H(_with_rest(dV, H(Vh), k))]
+    with np.errstate(all="ignore"):
+        A = _over_squares(M * sj + si * H(M), s)
+        if U.dtype.kind == "c":
+            A = A + 1j * diag(_over(np.imag(diagonal(M)), d[..., 0, :]))
+        dU, dV = np.matmul(U1, A), np.matmul(V1, _over_squares(si * M + H(M) * sj, s))
+        if m > k:
+            dU = dU + _over(tV - np.matmul(U1, M), d)
+        if n > k:
+            dV = dV + _over(np.matmul(H(t), U1) - np.matmul(V1, H(M)), d)
+        return [_with_rest(dU, U, k), np.real(diagonal(M)), H(_with_rest(dV, H(Vh), k))]
 
 
 general(np.linalg.svd, batch=matrix_batch, a=_svd_vjp, jvp={"a": _svd_jvp})

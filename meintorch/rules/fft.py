@@ -1,21 +1,25 @@
 """Discrete Fourier transforms.
 
-The matrix of the transform is symmetric: it is its own transpose, without a conjugate. Along more than one axis a
-transform is one along each axis after the other, which is also how NumPy computes it.
+The matrix of the transform is symmetric: it is its own transpose, without a conjugate. Along several axes a transform
+is one along each axis after the other, and so is its transpose.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from meintorch.core.batching import axes_batch
+from meintorch._typing import Rule, Shape
+from meintorch.core.batching import BatchCall, axes_batch, shifted
 from meintorch.core.primitive import composite, linear
 from meintorch.rules.indexing import array_of
 
 _SWAPPED: dict[Any, Any] = {None: "forward", "backward": "forward", "ortho": "ortho", "forward": "backward"}
+
+
+def _resized(shape: Shape, axis: int, n: int) -> Shape:
+    return tuple([n if k == axis % len(shape) else m for k, m in enumerate(shape)])
 
 
 def _like(h: Any, a_shape: Any, a_dtype: Any, axis: int) -> Any:
@@ -24,20 +28,18 @@ def _like(h: Any, a_shape: Any, a_dtype: Any, axis: int) -> Any:
     if missing < 0:
         h = h[tuple([slice(n) for n in a_shape])]
     if missing > 0:
-        zeros = np.zeros([missing if k == axis % h.ndim else n for k, n in enumerate(a_shape)], h.dtype)
-        h = np.concatenate([h, zeros], axis=axis)
+        h = np.concatenate([h, np.zeros(_resized(a_shape, axis, missing), h.dtype)], axis=axis)
     if h.dtype.kind == "c" and a_dtype.kind != "c":
         h = np.real(h)
     return h if h.dtype == a_dtype else h.astype(a_dtype)
 
 
-def _own(fun: Callable[..., Any]) -> Callable[..., Any]:
-    """The transpose of a transform whose matrix is symmetric."""
+def _fft_transpose(g: Any, a_shape: Any, a_dtype: Any, n: Any, axis: Any, norm: Any) -> Any:
+    return _like(np.fft.fft(g, n, axis, norm), a_shape, a_dtype, axis)
 
-    def transpose(g: Any, a_shape: Any, a_dtype: Any, axis: Any, norm: Any) -> Any:
-        return _like(fun(g, None, axis, norm), a_shape, a_dtype, axis)
 
-    return transpose
+def _ifft_transpose(g: Any, a_shape: Any, a_dtype: Any, n: Any, axis: Any, norm: Any) -> Any:
+    return _like(np.fft.ifft(g, n, axis, norm), a_shape, a_dtype, axis)
 
 
 def _counts(half: int, n: int, axis: int, ndim: int, dtype: Any) -> Any:
@@ -46,7 +48,7 @@ def _counts(half: int, n: int, axis: int, ndim: int, dtype: Any) -> Any:
     counts[0] = 1
     if n % 2 == 0:
         counts[n // 2] = 1
-    return counts.reshape([half if k == axis % ndim else 1 for k in range(ndim)])
+    return counts.reshape(_resized((1,) * ndim, axis, half))
 
 
 def _rfft_transpose(g: Any, a_shape: Any, a_dtype: Any, n: Any, axis: Any, norm: Any) -> Any:
@@ -55,13 +57,13 @@ def _rfft_transpose(g: Any, a_shape: Any, a_dtype: Any, n: Any, axis: Any, norm:
     return _like(np.fft.irfft(half, n, axis, _SWAPPED.get(norm, norm)), a_shape, a_dtype, axis)
 
 
-def _irfft_transpose(g: Any, a_shape: Any, a_dtype: Any, axis: Any, norm: Any) -> Any:
-    h = np.conjugate(np.fft.rfft(g, None, axis, _SWAPPED.get(norm, norm)))
+def _irfft_transpose(g: Any, a_shape: Any, a_dtype: Any, n: Any, axis: Any, norm: Any) -> Any:
+    h = np.conjugate(np.fft.rfft(g, n, axis, _SWAPPED.get(norm, norm)))
     return _like(h * _counts(h.shape[axis], g.shape[axis], axis, g.ndim, g.dtype), a_shape, a_dtype, axis)
 
 
-linear(np.fft.fft, batch=axes_batch("axis"), a=_own(np.fft.fft))
-linear(np.fft.ifft, batch=axes_batch("axis"), a=_own(np.fft.ifft))
+linear(np.fft.fft, batch=axes_batch("axis"), a=_fft_transpose)
+linear(np.fft.ifft, batch=axes_batch("axis"), a=_ifft_transpose)
 linear(np.fft.rfft, batch=axes_batch("axis"), a=_rfft_transpose)
 linear(np.fft.irfft, batch=axes_batch("axis"), a=_irfft_transpose)
 
@@ -81,44 +83,46 @@ def _ihfft(a: Any, n: Any = None, axis: int = -1, norm: Any = None, out: Any = N
 # ---------------------------------------------------------------- several axes
 
 
-def _steps(a: Any, s: Any, axes: Any, funs: Callable[[int], Sequence[Callable[..., Any]]]) -> list[tuple[Any, ...]]:
-    """The transform, the length and the axis of each step, as NumPy completes what was not given."""
-    if axes is None:
-        axes = range(-len(a.shape if s is None else s), 0)
-    lengths = [-1] * len(axes) if s is None else s
-    shape = a.shape
-    steps = []
-    for fun, n, axis in zip(funs(len(axes)), lengths, axes, strict=True):
-        whole = 2 * (shape[axis] - 1) if fun is np.fft.irfft and s is None else shape[axis]
-        steps.append((fun, n if n is None or n != -1 else whole, axis))
-    return steps
+def _axes(axes: Any, s: Any, ndim: int) -> tuple[int, ...]:
+    return tuple(range(-(ndim if s is None else len(s)), 0)) if axes is None else tuple(axes)
 
 
-def _several(
-    first: Callable[..., Any], last: Callable[..., Any], a: Any, s: Any, axes: Any, norm: Any, out: Any
-) -> Any:
-    """Transform along one axis after the other: the last one by ``last``, which of a real transform is the half one."""
-    a = array_of(a)
-    steps = _steps(a, s, axes, lambda n: [first] * (n - 1) + [last])
-    if last is not np.fft.irfft:
-        steps.reverse()
-    for fun, n, axis in steps:
-        a = fun(a, n, axis, norm, out)
-    return a
+def _several_transpose(other: Rule, last: Rule) -> Rule:
+    """Go back through the axes one by one; the last of them is the one of which a real transform keeps half."""
+
+    def transpose(g: Any, a_shape: Any, a_dtype: Any, s: Any, axes: Any, norm: Any) -> Any:
+        axes = _axes(axes, s, len(a_shape))
+        rules = [*[other] * (len(axes) - 1), last]
+        todo = list(zip(rules, [None] * len(axes) if s is None else s, axes, strict=True))
+        steps, shape = [], a_shape
+        for rule, n, axis in todo if last is _irfft_transpose else todo[::-1]:
+            if n is None and rule is _irfft_transpose:
+                n = 2 * (a_shape[axis] - 1)  # noqa: PLW2901 - what NumPy takes it for
+            elif n is None or n == -1:
+                n = a_shape[axis]  # noqa: PLW2901
+            steps.append((rule, shape, n, axis))
+            shape = _resized(shape, axis, n // 2 + 1 if rule is _rfft_transpose else n)
+        for k in range(len(steps) - 1, -1, -1):
+            rule, before, n, axis = steps[k]
+            g = rule(g, before, np.result_type(a_dtype, g.dtype, 1j) if k else a_dtype, n, axis, norm)
+        return g
+
+    return transpose
 
 
-def _register(several: Callable[..., Any], two: Callable[..., Any], first: Any, last: Any) -> None:
-    def definition(a: Any, s: Any = None, axes: Any = None, norm: Any = None, out: Any = None) -> Any:
-        return _several(first, last, a, s, axes, norm, out)
-
-    def over_two(a: Any, s: Any = None, axes: Any = (-2, -1), norm: Any = None, out: Any = None) -> Any:
-        return _several(first, last, a, s, axes, norm, out)
-
-    composite(several)(definition)
-    composite(two)(over_two)
+def _several_batch(call: BatchCall) -> Any:
+    if not call.only("a"):
+        return None
+    n = call.get("a").ndim - 1
+    call.set("axes", shifted(_axes(call.get("axes"), call.get("s"), n), n))
+    return call.run()
 
 
-_register(np.fft.fftn, np.fft.fft2, np.fft.fft, np.fft.fft)
-_register(np.fft.ifftn, np.fft.ifft2, np.fft.ifft, np.fft.ifft)
-_register(np.fft.rfftn, np.fft.rfft2, np.fft.fft, np.fft.rfft)
-_register(np.fft.irfftn, np.fft.irfft2, np.fft.ifft, np.fft.irfft)
+for _fun in (np.fft.fft2, np.fft.fftn):
+    linear(_fun, batch=_several_batch, a=_several_transpose(_fft_transpose, _fft_transpose))
+for _fun in (np.fft.ifft2, np.fft.ifftn):
+    linear(_fun, batch=_several_batch, a=_several_transpose(_ifft_transpose, _ifft_transpose))
+for _fun in (np.fft.rfft2, np.fft.rfftn):
+    linear(_fun, batch=_several_batch, a=_several_transpose(_fft_transpose, _rfft_transpose))
+for _real in (np.fft.irfft2, np.fft.irfftn):
+    linear(_real, batch=_several_batch, a=_several_transpose(_ifft_transpose, _irfft_transpose))

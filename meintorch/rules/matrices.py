@@ -318,7 +318,7 @@ def _cond_vjp(g: Any, x: Any, p: Any) -> Any:
         top, low = (s[..., -1:], s[..., :1]) if p == -2 else (s[..., :1], s[..., -1:])
         h = _shares(s == top, s.dtype) - top / low * _shares(s == low, s.dtype)
         return singular_vjp(g[..., None] / low * h, (U, s, Vh))
-    inverse = np.linalg.inv(x)
+    g, inverse = np.real(g), np.linalg.inv(x)  # NumPy 2.0 returns it as a complex number
     h, h_inverse = [matrix_norm_vjp(np.ones_like(g), y, p) for y in (x, inverse)]
     norm, other = [np.real(np.sum(y * s, axis=(-2, -1))) for y, s in ((x, h), (inverse, h_inverse))]  # Euler's theorem
     h_inverse = np.matmul(np.matmul(T(inverse), h_inverse), T(inverse))

@@ -1,5 +1,7 @@
 """All cases, gathered from the families."""
 
+from importlib.util import find_spec
+
 from tests.cases import (
     arithmetic,
     calculus,
@@ -18,3 +20,8 @@ CASES = [
     for family in (arithmetic, elementwise, reductions, shaping, indexing, products, sorting, calculus, matrices, fft)
     for case in family.CASES
 ]
+
+if find_spec("scipy"):  # which the tests need and meintorch does not
+    from tests.cases import special
+
+    CASES += special.CASES

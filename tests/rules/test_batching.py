@@ -146,7 +146,7 @@ LOOPS = {
     *("np.argwhere", "np.nonzero", "np.flatnonzero", "np.ix_", "np.histogram_bin_edges"),
     *("np.intersect1d", "np.union1d", "np.setdiff1d", "np.setxor1d"),
     *("np.unique_all", "np.unique_counts", "np.unique_inverse"),
-    *("np.allclose", "np.array_equal", "np.array_equiv"),
+    *("np.allclose", "np.array_equal", "np.array_equiv", "np.unique", "np.roots"),
     *("np.logical_and.reduce", "np.logical_or.reduce", "np.logical_xor.reduce"),
     *("np.array2string", "np.array_repr", "np.array_str"),
 }

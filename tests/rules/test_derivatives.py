@@ -11,7 +11,7 @@ from meintorch.core.primitive import registry
 from meintorch.func import grad, value_and_grad, vjp
 from tests.cases import Case
 from tests.cases.table import CASES
-from tests.differences import gradient, outputs, weighted
+from tests.differences import directional, gradient, outputs, weighted
 
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 
@@ -65,12 +65,14 @@ def test_second_derivative_agrees_with_differences(case: Case) -> None:
         parts = grad(loss, argnums=nums)(*args)
         return weighted(lambda *xs: xs, seed=77)(*parts)
 
-    got = grad(slope, argnums=nums)(*copies(case))
-    want = gradient(slope, copies(case), step=1e-5)
-    for k, (g, w) in enumerate(zip(got, want, strict=True)):
-        scale = max(1.0, float(np.max(np.abs(w), initial=0.0)))
-        tolerance = 20 * case.tolerance
-        np.testing.assert_allclose(g, w, rtol=tolerance, atol=tolerance * scale, err_msg=f"argument {k}")
+    second = grad(slope, argnums=nums)(*copies(case))
+    for seed in range(2):  # along random directions, which notice a wrong entry anywhere
+        rng = np.random.default_rng(seed)
+        direction = [rng.normal(size=a.shape) * (1 + 1j if a.dtype.kind == "c" else 1) for a in case.args]
+        got = sum(float(np.sum(np.real(g * d))) for g, d in zip(second, direction, strict=True))
+        size = sum(float(np.sum(np.abs(g * d))) for g, d in zip(second, direction, strict=True))
+        want = directional(slope, copies(case), direction)
+        assert abs(got - want) <= 20 * case.tolerance * max(1.0, size), (got, want)
 
 
 @every_case

@@ -279,7 +279,7 @@ def test_eigenvectors_at_degeneracy_are_not_silently_wrong() -> None:
 
 def test_eigenvalues_in_another_order() -> None:
     """From some size on np.linalg.eig and eigvals find them in different orders."""
-    for A in (normal(4, 4), complexes(4, 4), normal(150, 150)):
+    for A in (normal(4, 4), complexes(4, 4), complexes(130, 130)):
         close(grad(lambda a: np.real(np.sum(np.linalg.eigvals(a) ** 2)))(A), 2 * A.T, 1e-8)
     close(grad(lambda a: np.real(np.sum(np.linalg.eigvals(a) ** 2)))(np.eye(3)), 2 * np.eye(3))
     w = complexes(2, 5)
