@@ -30,7 +30,9 @@ def no_rule(x: Any) -> Any:
 
 
 def test_a_function_without_a_rule_names_itself_and_the_line() -> None:
-    with pytest.raises(errors.NoRuleError, match=r"<lambda> \(vectorized\) has no derivative rule.*stop_gradient") as caught:
+    with pytest.raises(
+        errors.NoRuleError, match=r"<lambda> \(vectorized\) has no derivative rule.*stop_gradient"
+    ) as caught:
         grad(no_rule)(np.ones(3))
     assert f"test_errors.py line {line_of(no_rule, 'twice(y)')}, in no_rule" in str(caught.value)
 

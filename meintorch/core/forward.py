@@ -39,7 +39,8 @@ class ForwardTrace(Trace):
             return prim.fun(*self.lower(args), **{k: self.lower(v) for k, v in kwargs.items()})
         call = Call(self, prim, args, kwargs)
         ans = call.run()
-        tangent = push(call, ans)
+        with np.errstate(all="ignore"):  # as in the backward pass: an infinite derivative is no warning of the program
+            tangent = push(call, ans)
         if not is_many(ans):
             return self.wrap(ans, fitted(tangent, ans))
         parts = [
@@ -97,7 +98,7 @@ def added(terms: list[Any]) -> Any:
     """Add up what each traced argument contributes."""
     total = terms[0]
     for term in terms[1:]:
-        total = total + term
+        total = [a + b for a, b in zip(total, term, strict=True)] if is_many(total) else total + term
     return total
 
 

@@ -222,7 +222,7 @@ class Recipe:
 def needs_of(rule: Rule) -> tuple[str, ...]:
     """Return the names of a rule's parameters: what it needs."""
     code = getattr(rule, "__code__", None)
-    if code is None:
+    if code is None or hasattr(rule, "__wrapped__"):
         return tuple(inspect.signature(rule).parameters)
     names: tuple[str, ...] = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     return names[1:] if hasattr(rule, "__self__") else names

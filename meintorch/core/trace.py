@@ -263,7 +263,7 @@ def refuse_options(prim: Primitive, args: tuple[Any, ...], kwargs: dict[str, Any
         if value is None and option in prim.parameters:
             position = prim.parameters.index(option)
             value = args[position] if prim.variadic is None and position < len(args) else None
-        if value is None:
+        if value is None or is_default(prim, option, value):
             continue
         if option == "out":
             raise InPlaceError(
@@ -272,6 +272,15 @@ def refuse_options(prim: Primitive, args: tuple[Any, ...], kwargs: dict[str, Any
                 f"Use the returned value instead: a = {prim.name}(...), or a = a + t."
             )
         raise NoRuleError(f"{here()}: {prim.name} has no derivative rule for its option {option}=.")
+
+
+def is_default(prim: Primitive, option: str, value: Any) -> bool:
+    """Tell whether an option was given the value that it has anyway."""
+    parameter = prim.signature.parameters.get(option)
+    default = None if parameter is None else parameter.default
+    return value is default or (
+        isinstance(value, (bool, int, str)) and type(value) is type(default) and value == default
+    )
 
 
 def primitive_of(fun: Callable[..., Any]) -> Primitive:

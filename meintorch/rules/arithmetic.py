@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 
 from meintorch.core.batching import elementwise_batch
-from meintorch.core.primitive import composite, constant, elementwise, linear, spelling, structural
+from meintorch.core.primitive import composite, constant, elementwise, linear, registry, spelling, structural
+from meintorch.core.shapes import dtype_of
+from meintorch.core.trace import bind
+from meintorch.errors import NoRuleError
 
 # ---------------------------------------------------------------- operators
 
@@ -54,7 +57,24 @@ elementwise(np.absolute, _absolute_vjp)
 elementwise(np.fabs, lambda x: np.sign(x))
 
 constant(np.floor_divide, batch=elementwise_batch)
-constant(np.sign, np.floor, np.ceil, np.trunc, np.rint)
+constant(np.floor, np.ceil, np.trunc, np.rint)
+
+
+def real_sign(x: Any, **options: Any) -> Any:
+    """The sign of real numbers, which is piecewise constant."""
+    return np.sign(x, **options)
+
+
+constant(real_sign, batch=elementwise_batch)
+
+
+@composite(np.sign)
+def _sign(x: Any, **options: Any) -> Any:
+    if dtype_of(x).kind == "c":  # z / abs(z), which turns with z
+        raise NoRuleError("np.sign has no derivative rule for complex numbers. Write x / np.abs(x) instead.")
+    return bind(registry[real_sign], (x,), options)
+
+
 constant(np.fix, np.round, np.around, batch=elementwise_batch)
 
 for _operator, _ufunc, _symbol in (

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from meintorch.core.batching import elementwise_batch
-from meintorch.core.primitive import constant, elementwise
+from meintorch.core.primitive import composite, constant, elementwise, general
 
 # ---------------------------------------------------------------- trigonometric
 
@@ -89,6 +89,32 @@ elementwise(
 )
 elementwise(np.heaviside, lambda: 0, lambda x1: x1 == 0)
 elementwise(np.nextafter, lambda: 1, lambda: 0)
+
+elementwise(np.ldexp, lambda g, x2: np.ldexp(g, x2), None)
+
+
+def _mantissa_vjp(g: Any, x: Any) -> Any:
+    """Of frexp's mantissa x / 2**exponent; the exponent is a constant."""
+    return np.ldexp(g[0], -np.frexp(x)[1])
+
+
+def _modf_vjp(g: Any) -> Any:
+    """Of modf's fraction; the whole part is a constant."""
+    return g[0]
+
+
+general(np.frexp, x=_mantissa_vjp)
+general(np.modf, x=_modf_vjp)
+
+
+@composite(np.real_if_close)
+def _real_if_close(a: Any, tol: Any = 100) -> Any:
+    if a.dtype.kind != "c":
+        return a
+    if tol > 1:
+        tol = np.finfo(a.dtype).eps * tol
+    return np.real(a) if bool(np.all(np.abs(np.imag(a)) < tol)) else a
+
 
 constant(np.signbit, np.spacing, np.isfinite, np.isinf, np.isnan)
 constant(np.isposinf, np.isneginf, batch=elementwise_batch)

@@ -9,15 +9,17 @@ import numpy as np
 from meintorch.core.batching import BatchCall, flat, shifted
 from meintorch.core.primitive import general
 from meintorch.core.shapes import axes_of, expand_reduced
-from meintorch.errors import NoRuleError
+from meintorch.rules.matrices import matrix_norm_vjp
 
 
 def _norm_vjp(g: Any, ans: Any, x: Any, ord: Any, axis: Any, keepdims: Any) -> Any:
-    """Of the vector norms and the Frobenius norm: the least subgradient where there is a kink."""
+    """The least subgradient where there is a kink."""
     matrix = x.ndim == 2 if axis is None else isinstance(axis, tuple) and len(axis) == 2
     flat = ord is None or (ord == "fro" and matrix)
     if matrix and not flat:
-        raise NoRuleError(f"np.linalg.norm has no derivative rule for the matrix norm ord={ord!r}")
+        axes = axes_of(axis, x.ndim)
+        g = np.squeeze(g, axes) if keepdims else g
+        return np.moveaxis(matrix_norm_vjp(g, np.moveaxis(x, axes, (-2, -1)), ord), (-2, -1), axes)
 
     def full(small: Any) -> Any:
         return expand_reduced(small, x.shape, axis, keepdims)

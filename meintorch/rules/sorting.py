@@ -13,9 +13,9 @@ from numpy.lib.array_utils import normalize_axis_tuple
 
 from meintorch._typing import Rule
 from meintorch.core.batching import BatchCall, BatchTrace, axis_batch, flat, flat_axis_batch, in_front
-from meintorch.core.primitive import composite, general, linear
+from meintorch.core.primitive import composite, constant, general, linear, registry
 from meintorch.core.shapes import axes_of, count
-from meintorch.core.trace import here, top_trace
+from meintorch.core.trace import bind, here, top_trace
 from meintorch.errors import NoRuleError
 from meintorch.rules.indexing import array_of, cast, positions_in, read, scatter, scatter_flat
 from meintorch.rules.reductions import given
@@ -85,6 +85,27 @@ def _unique_vjp(
 
 
 general(np.unique, ar=_unique_vjp)
+
+
+def _unique_kinds(x: Any, kind: str) -> Any:
+    """Everything that np.unique_all and its like return, as constants."""
+    return getattr(np, kind)(x)
+
+
+constant(_unique_kinds)
+
+
+def _unique_of(kind: str) -> Any:
+    def unique(x: Any) -> Any:
+        found = bind(registry[_unique_kinds], (x, kind), {})
+        values = np.unique(x, equal_nan=False)
+        return values if kind == "unique_values" else found._replace(values=values)
+
+    return unique
+
+
+for _kind in ("unique_all", "unique_counts", "unique_inverse", "unique_values"):
+    composite(getattr(np, _kind))(_unique_of(_kind))
 
 # ---------------------------------------------------------------- order statistics
 

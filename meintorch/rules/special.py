@@ -158,6 +158,11 @@ def _wofz_partial(ans: Any, x: Any) -> Any:
     return np.where(far, series, 2j / _SQRT_PI - 2 * np.where(far, 0, x) * ans)
 
 
+def _wofz_vjp(g: Any, ans: Any, x: Any) -> Any:
+    h = g * _wofz_partial(ans, x)
+    return h if np.iscomplexobj(x) else np.real(h)
+
+
 def _voigt_slope(x1: Any, x2: Any, x3: Any) -> tuple[Any, Any]:
     """The derivative of the complex Voigt profile wofz(z) / (sigma sqrt(2 pi)) by x, and z."""
     z = (x1 + 1j * x3) / (math.sqrt(2) * x2)
@@ -191,7 +196,7 @@ special("erfi", lambda x: 2 / _SQRT_PI * np.exp(x * x))
 special("dawsn", _dawsn_partial)
 special("erfinv", lambda ans: _SQRT_PI / 2 * np.exp(ans * ans))
 special("erfcinv", lambda ans: -_SQRT_PI / 2 * np.exp(ans * ans))
-special("wofz", _wofz_partial)
+special("wofz", _wofz_vjp, kind=GENERAL)
 special(
     "voigt_profile",
     lambda x1, x2, x3: np.real(_voigt_slope(x1, x2, x3)[0]),

@@ -75,6 +75,7 @@ CASES += [
     Case(np.absolute, np.abs, (x,)),
     Case(np.absolute, np.abs, (z,), label="complex"),
     Case(np.fabs, np.fabs, (x,)),
+    Case(np.sign, lambda u: np.sign(u) * u, (x,)),
     Case(np.maximum, np.maximum, (x, row)),
     Case(np.maximum, lambda u: np.maximum(u, 0.0), (x,), label="constant"),
     Case(np.minimum, np.minimum, (x, column)),

@@ -60,4 +60,11 @@ CASES += [
     Case(np.nextafter, lambda v: np.nextafter(v, 9.0), (x,), tolerance=1e-5),
     Case(np.heaviside, np.heaviside, (np.array([0.5, -1.0, 2.0]), normal(3))),
     Case(np.nextafter, np.nextafter, (x, normal(3)), label="both", tolerance=1e-5),
+    Case(np.ldexp, lambda v: np.ldexp(v, np.array([1, -2, 3])), (x,)),
+    Case(np.frexp, lambda v: np.frexp(v)[0] * v, (5 * p,)),
+    Case(np.modf, lambda v: np.modf(v)[0] * v, (5 * p,)),
+    Case(np.modf, lambda v: np.modf(v)[0] + np.modf(v)[1], (-5 * p,), label="both parts"),
+    Case(np.real_if_close, np.real_if_close, (x,)),
+    Case(np.real_if_close, np.real_if_close, (z,), label="complex"),
+    Case(np.real_if_close, lambda v: np.real_if_close(v + 1e-18j), (x,), label="close"),
 ]

@@ -82,6 +82,10 @@ CASES += [
         for o in (1, 2, 3, 2.5, np.inf, -np.inf)
     ],
     Case(np.linalg.norm, lambda a: np.linalg.norm(a, 3, axis=1), (z,), label="complex, ord=3", tolerance=1e-5),
+    *[
+        Case(np.linalg.norm, lambda a, o=o: np.linalg.norm(a, o, axis=(2, 0), keepdims=True), (x,), label=f"matrix {o}")
+        for o in (1, -1, 2, -2, np.inf, -np.inf, "nuc")
+    ],
 ]
 
 # Without the entries that are NaN, which the call puts into its argument.

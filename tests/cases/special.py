@@ -203,5 +203,7 @@ CASES += [
     Case(special.ellipkm1, special.ellipkm1, (np.array([1.0, 0.05, 6.0]),), label="1, small, large"),
     Case(special.j1, special.j1, (np.zeros(2),), label="0"),
     Case(special.i1, special.i1, (np.zeros(2),), label="0"),
+    Case(special.wofz, special.wofz, (x,), label="real"),
+    Case(special.wofz, lambda v: special.wofz(np.real(v)), (z,), label="real part"),
     Case(special.log_ndtr, special.log_ndtr, (np.array([-40.0, -5.0, 0.0, 6.0]),), label="tails"),
 ]

@@ -27,6 +27,7 @@ NO_SHAPE = {
         case.row is np.piecewise and "0-d" not in case.label
     )  # each piece is run on the entries where its condition holds
     or (case.row is np.trim_zeros and "all zero" not in case.label)  # how many entries are zero
+    or (case.row is np.real_if_close and case.label in ("complex", "close"))  # whether the result is real
     or (case.row is np.extract and "own condition" in case.label)  # how many entries satisfy the condition
 }
 
@@ -145,7 +146,6 @@ def test_gradient_of_vmap_is_that_of_a_loop(case: Case) -> None:
 LOOPS = {
     *("np.argwhere", "np.nonzero", "np.flatnonzero", "np.ix_", "np.histogram_bin_edges"),
     *("np.intersect1d", "np.union1d", "np.setdiff1d", "np.setxor1d"),
-    *("np.unique_all", "np.unique_counts", "np.unique_inverse"),
     *("np.allclose", "np.array_equal", "np.array_equiv", "np.unique", "np.roots"),
     *("np.logical_and.reduce", "np.logical_or.reduce", "np.logical_xor.reduce"),
     *("np.array2string", "np.array_repr", "np.array_str"),
@@ -181,7 +181,7 @@ def test_no_first_case_runs_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
             args = [batch_of(a) if b else a for a, b in zip(case.args, batched, strict=True)]
             vmap(case.call, axes(batched))(*args)
             vmap(grad(weighted(case.call), argnums=tuple(range(n))), axes(batched))(*args)
-    assert looped <= LOOPS
+    assert {name for name in looped if name.startswith("np.")} <= LOOPS
 
 
 def test_derivatives_call_each_function_once_for_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
