@@ -237,10 +237,12 @@ class Tensor(Traced):
         return int(self.value)
 
     def __floor__(self) -> int:
-        return math.floor(self.value)
+        below: int = math.floor(self.value)
+        return below
 
     def __ceil__(self) -> int:
-        return math.ceil(self.value)
+        above: int = math.ceil(self.value)
+        return above
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise InPlaceError(
