@@ -295,9 +295,9 @@ def primitive_of(fun: Callable[..., Any]) -> Primitive:
 
 
 def caller() -> tuple[CodeType | None, int]:
-    """Return the code object and instruction offset of the user's frame: the innermost outside meintorch and NumPy."""
+    """Return the code object and instruction offset of the user's frame: the innermost outside libraries."""
     frame: Any = sys._getframe(2)
-    while frame is not None and frame.f_globals.get("__name__", "").startswith(("meintorch.", "numpy")):
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(("meintorch.", "numpy", "scipy")):
         frame = frame.f_back
     return (None, 0) if frame is None else (frame.f_code, frame.f_lasti)
 

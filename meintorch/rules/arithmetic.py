@@ -22,7 +22,8 @@ def _power_by_base(x1: Any, x2: Any) -> Any:
         if x2 == 2:
             return 2 * x1
         return x2 * x1 ** (x2 - 1) if x2 else np.zeros_like(x1)
-    return np.where(x2 == 0, 0, x2 * x1 ** np.where(x2 == 0, 1, x2 - 1))
+    # Only where both are 0 is the base replaced: elsewhere the product depends on x2, also at x2 = 0.
+    return x2 * np.where((x1 == 0) & (x2 == 0), 1, x1) ** (x2 - 1)
 
 
 def _power_by_exponent(ans: Any, x1: Any) -> Any:

@@ -92,6 +92,9 @@ def test_second_derivatives_at_special_points() -> None:
         f = grad(f)
         close(f(0.0), want)
     close(grad(grad(np.sinc))(0.0), -(np.pi**2) / 3)
+    mixed = grad(lambda y: grad(lambda x, y: x**y)(2.0, y))  # d/dy of y x**(y - 1) is 1/x at y = 0
+    close(mixed(0.0), 0.5)
+    close(grad(lambda y: np.sum(grad(lambda x, y: np.sum(x**y))(np.array([2.0, 4.0]), y)))(np.zeros(2)), [0.5, 0.25])
     close(grad(grad(lambda a: np.logaddexp(a, 0.0)))(0.0), 0.25)
     close(grad(grad(lambda a: np.logaddexp(a, 0.0)))(-800.0), 0.0)
 
