@@ -142,6 +142,44 @@ def fit(h: Any, shape: Shape, dtype: np.dtype[Any]) -> Any:
     return h
 
 
+def select(mask: Any, g: Any) -> Any:
+    """Return ``np.where(mask, g, 0)``; of large arrays by a product, which takes a third of the time.
+
+    A product is right unless it meets an infinity, which shows as a NaN.
+    """
+    if g.__class__ is ndarray and mask.__class__ is ndarray and g.size > LARGE and g.dtype.kind == "f":
+        h = g * mask
+        if h.shape == mask.shape and h.flags.c_contiguous:
+            h += 0.0  # makes 0 of -0
+            flat = h.reshape(-1)
+            if not np.isnan(np.dot(flat, flat)):
+                return h
+    return np.where(mask, g, 0)
+
+
+def contract(x: Any, g: Any, shape: Shape, dtype: np.dtype[Any]) -> Any:
+    """Return ``fit(x * g, shape, dtype)``: of large arrays without ever making the product that is then summed."""
+    if (
+        g.__class__ is ndarray
+        and x.__class__ is ndarray
+        and g.size > LARGE
+        and x.dtype == g.dtype == dtype
+        and dtype.kind == "f"
+        and len(shape) == g.ndim
+        and shape != g.shape
+        and x.ndim == g.ndim
+    ):
+        letters = "abcdefghijklmnopqrstuvwxyz"[: g.ndim]
+        of_x = "".join([c for c, n, m in zip(letters, x.shape, g.shape, strict=True) if n == m])
+        kept = "".join([c for c, n, m in zip(letters, shape, g.shape, strict=True) if n == m])
+        x = x.reshape([n for n, m in zip(x.shape, g.shape, strict=True) if n == m])
+        return np.einsum(f"{of_x},{letters}->{kept}", x, g).reshape(shape)
+    return fit(x * g, shape, dtype)
+
+
+LARGE = 20_000  # entries; below, the call of einsum costs more than it saves
+
+
 def astype(x: Any, dtype: Any, **options: Any) -> Any:
     """Return ``x.astype(dtype)``: the function that stands for the method."""
     return x.astype(dtype, **options)

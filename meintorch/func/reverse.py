@@ -167,8 +167,9 @@ def value_and_grad(
 def pull_back(roots: Sequence[Node], seeds: Sequence[Any], leaves: int) -> tuple[list[Any], Any]:
     """Walk back; if NaN comes out, walk again to see whether it comes from branches that were not taken."""
     cts, owned = walk(roots, seeds, leaves)
-    if not any([has_nan(ct) for ct in cts]):
-        return cts, owned
+    with np.errstate(all="ignore"):
+        if not any([has_nan(ct) for ct in cts]):
+            return cts, owned
     trace = DeadTrace()
     masked = [trace.wrap(seed, np.zeros(shape_of(seed), bool)) for seed in seeds]
     try:
@@ -185,7 +186,10 @@ def has_nan(ct: Any) -> bool:
         ct = ct.value
     if ct is None:
         return False
-    with np.errstate(all="ignore"):
+    if ct.__class__ is np.ndarray and ct.size > 1 and ct.flags.c_contiguous and ct.dtype.kind == "f":
+        flat = ct.reshape(-1)
+        total = np.dot(flat, flat)  # a sum of squares is NaN only if an entry is, and faster than a sum
+    else:
         total = np.add.reduce(ct, axis=None)
     return bool(np.isnan(total))
 

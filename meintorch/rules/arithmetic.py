@@ -9,7 +9,7 @@ import numpy as np
 
 from meintorch.core.batching import elementwise_batch
 from meintorch.core.primitive import composite, constant, elementwise, linear, registry, spelling, structural
-from meintorch.core.shapes import dtype_of
+from meintorch.core.shapes import dtype_of, select
 from meintorch.core.trace import bind
 from meintorch.errors import NoRuleError
 
@@ -104,7 +104,10 @@ def _divmod(x1: Any, x2: Any) -> Any:
 
 def _shared(g: Any, wins: Any, ties: Any) -> Any:
     """The cotangent of one of two competitors: all of it if it wins, one half if they are equal."""
-    return np.where(ties, 0.5 * g, np.where(wins, g, 0))
+    chosen = select(wins, g)
+    if ties.__class__ is np.ndarray and not ties.any():
+        return chosen
+    return np.where(ties, 0.5 * g, chosen)
 
 
 for _larger in (np.maximum, np.fmax):
@@ -125,7 +128,7 @@ linear(
     batch=elementwise_batch,
     dead="all",
     signature="condition, x=None, y=None, /",
-    x=lambda g, condition: np.where(condition, g, 0),
+    x=lambda g, condition: select(condition, g),
     y=lambda g, condition: np.where(condition, 0, g),
 )
 

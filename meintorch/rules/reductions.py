@@ -137,18 +137,28 @@ general(np.std, batch=axis_batch, refused=("mean",), a=_std_vjp, jvp={"a": _std_
 
 
 def _extremum_hits(ans: Any, a: Any, axis: Any, keepdims: Any, where: Any) -> tuple[Any, Any]:
-    """Where the extremum is attained, and how often."""
+    """Where the extremum is attained, and how often; 1 if it is attained once everywhere."""
     hit = a == expand_reduced(ans, a.shape, axis, keepdims)
     if where is not None and where is not True:
         hit = hit & where
-    ties = np.sum(hit, axis=axes_of(axis, a.ndim), keepdims=True, dtype=a.dtype)
+    axes = axes_of(axis, a.ndim)
+    if hit.__class__ is np.ndarray and np.count_nonzero(hit) * count(a.shape, axes) == hit.size:
+        if hit.any(axis=axes).all():  # no ties, the usual case, which needs no division
+            return hit, 1
+    ties = np.sum(hit, axis=axes, keepdims=True, dtype=a.dtype)
     return hit, np.where(ties == 0, 1, ties)
 
 
 def _extremum_vjp(g: Any, ans: Any, a: Any, axis: Any, keepdims: Any, where: Any) -> Any:
     """The entries that are the extremum share the cotangent evenly."""
     hit, ties = _extremum_hits(ans, a, axis, keepdims, where)
-    return np.where(hit, expand_reduced(g, a.shape, axis, keepdims) / ties, 0)
+    full = expand_reduced(g, a.shape, axis, keepdims)
+    if ties.__class__ is int and full.__class__ is np.ndarray:  # few entries have a share: no pass over all the others
+        h = np.zeros(hit.shape, full.dtype)
+        places = np.flatnonzero(hit)
+        h.reshape(-1)[places] = full[np.unravel_index(places, hit.shape)]
+        return h
+    return np.where(hit, full / ties, 0)
 
 
 def _extremum_jvp(t: Any, ans: Any, a: Any, axis: Any, keepdims: Any, where: Any) -> Any:
