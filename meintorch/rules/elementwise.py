@@ -70,7 +70,7 @@ elementwise(np.log1p, lambda x: 1 / (1 + x))
 
 def _softmax_of_two(ans: Any, x: Any) -> Any:
     """exp(x - ans), the share of x in logaddexp; one half each where both are -inf."""
-    return np.where(ans == -np.inf, 0.5, np.exp(x - np.where(ans == -np.inf, 0, ans)))
+    return np.exp(np.where(ans == -np.inf, -_LOG2, x - ans))
 
 
 elementwise(np.logaddexp, lambda ans, x1: _softmax_of_two(ans, x1), lambda ans, x2: _softmax_of_two(ans, x2))
