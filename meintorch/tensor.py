@@ -601,5 +601,6 @@ def reverse_trace() -> ReverseTrace:
             else:
                 setattr(GraphTensor, f"__{name}__", specialise.compile_forward(prim, call, "left", 1))
                 setattr(GraphTensor, f"__r{name}__", specialise.compile_forward(prim, call, "right", 1))
+        GraphTensor.__getitem__ = specialise.compile_getitem(registry[operator.getitem])
         GraphTensor.__array_ufunc__ = specialised_ufunc
     return ReverseTrace()

@@ -10,7 +10,7 @@ import pytest
 from meintorch.core import specialise
 from meintorch.tensor import OPERATORS, GraphTensor
 
-GENERATED = {"__array_ufunc__", *[f"__{side}{name}__" for name in OPERATORS for side in ("", "r")]}
+GENERATED = {"__array_ufunc__", "__getitem__", *[f"__{side}{name}__" for name in OPERATORS for side in ("", "r")]}
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from meintorch.core.graph import ReverseTrace, add_to
+from meintorch.core.graph import ReverseTrace, add_to, pull
 from meintorch.core.primitive import ELEMENTWISE, Primitive, needs_of
 from meintorch.core.shapes import contract, fit
 from meintorch.core.trace import SNAPSHOT, bind
@@ -259,6 +259,54 @@ def compile_forward(prim: Primitive, call: str, form: str, depth: int) -> Callab
         if getattr(made, "__globals__", None) is namespace:
             made.__qualname__ = prim.name
     forward: Callable[..., Any] = namespace["forward"]
+    return forward
+
+
+class Shaped:
+    """Stands for an array of which only the shape matters."""
+
+    __slots__ = ("shape",)
+
+    def __init__(self, shape: Any) -> None:
+        self.shape = shape
+
+
+def compile_getitem(prim: Primitive) -> Callable[..., Any]:
+    """Make the function that reads one entry of a plain array, as loops over elements do; all else is left to `bind`."""
+    new = ReverseTrace.tensor
+    getframe, ndarray, float64 = sys._getframe, np.ndarray, np.float64
+    recipe = prim.recipe(("a",))
+
+    def back(node: Any, g: Any, cts: Any, nodes: Any, owned: Any) -> None:
+        _, _, p, index, shape, code, offset = node
+        j = p[0]
+        c = cts[j]
+        if owned[j] and c.__class__ is ndarray and g.__class__ is float64:
+            c[index] += g
+        else:
+            residuals = recipe.keep(None, Shaped(shape), index)
+            pull((0, pull, (p,), residuals, recipe, code, offset), g, cts, nodes, owned)
+
+    def forward(a: Any, index: Any) -> Any:
+        if index.__class__ is int or (
+            index.__class__ is tuple and index and index[0].__class__ is int is index[-1].__class__
+        ):
+            v = a.value
+            if v.__class__ is ndarray:
+                ans = v[index]
+                if ans.__class__ is float64:
+                    trace = a._trace
+                    n = trace.serial
+                    trace.serial = n + 1
+                    frame = getframe(1)
+                    t = new()
+                    t.value = ans
+                    t._trace = trace
+                    t.note = (n, back, a.note, index, v.shape, frame.f_code, frame.f_lasti)
+                    return t
+        return bind(prim, (a, index), {})
+
+    back.__qualname__ = prim.name
     return forward
 
 
