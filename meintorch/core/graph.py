@@ -161,7 +161,9 @@ def pull(node: Node, g: Any, cts: Slots, nodes: Slots, owned: Slots) -> None:
         h = step.rule(*args) * g if step.partial else step.rule(g, *args)
         if step.fit:
             h = fit(h, *[residuals[k] for k in step.fit])
-        fresh = h.__class__ is ndarray and h.base is None and sole(h)  # before h is passed on, which is a reference more
+        fresh = (
+            h.__class__ is ndarray and h.base is None and sole(h)
+        )  # before h is passed on, which is a reference more
         accumulate(cts, nodes, owned, parent, h, fresh)
 
 

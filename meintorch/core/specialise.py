@@ -164,7 +164,9 @@ def backward(prim: Primitive, partials: dict[str, Partial], side: str, case: str
     lines.append(f"    {', '.join(['_, _', *parents, *keep, *fits, '_, _'])} = node")
     if side == "both" and case == "same" and is_product(partials):  # x * x: one pass for 2 x g instead of three
         lines.append("    if p is q:")
-        lines.append(ARRAY.format(h="h = x1 * (g + g)", p="p", fresh="1").replace("\n    ", "\n        ") + "        return")
+        lines.append(
+            ARRAY.format(h="h = x1 * (g + g)", p="p", fresh="1").replace("\n    ", "\n        ") + "        return"
+        )
     for x, p in zip(traced, parents, strict=True):
         partial = partials[x]
         h, fresh = f"h = {partial.product}", str(int(partial.fresh))

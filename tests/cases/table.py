@@ -25,3 +25,6 @@ if find_spec("scipy"):  # which the tests need and meintorch does not
     from tests.cases import special
 
     CASES += special.CASES
+
+# A case and its square share everything but second derivatives, for which alone the square of a linear function is there.
+UNSQUARED = [case for case in CASES if not case.label.endswith("squared")]

@@ -28,7 +28,9 @@ def same(a: Any, b: Any) -> bool:
     return type(a) is type(b) and a.dtype == b.dtype and np.allclose(a, b, rtol=1e-13, atol=1e-13, equal_nan=True)
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if registry[c.row].kind == "elementwise" and c.second], ids=lambda c: c.id)
+@pytest.mark.parametrize(
+    "case", [c for c in CASES if registry[c.row].kind == "elementwise" and c.second], ids=lambda c: c.id
+)
 def test_cases_agree(case: Case, request: pytest.FixtureRequest) -> None:
     fast = results(weighted(case.call), case.args)
     request.getfixturevalue("plain_engine")
