@@ -14,7 +14,7 @@ from meintorch import tree
 from meintorch._typing import PyTree
 from meintorch.core.shapes import dtype_of, shape_of
 from meintorch.core.trace import Trace, Traced
-from meintorch.errors import InputError, LostDerivativeError
+from meintorch.errors import InputError, LostDerivativeError, OutputError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -176,6 +176,30 @@ def split(trees: list[tree.TreeDef], leaves: list[Any]) -> list[PyTree]:
 def strip(x: PyTree, trace: Trace) -> PyTree:
     """Replace values that belong to an ended trace, anywhere in a tree, by what is inside."""
     return tree.map(lambda leaf: leaf.value if isinstance(leaf, Traced) and leaf._trace is trace else leaf, x)
+
+
+def run(
+    f: Callable[..., Any], selection: Selection, leaves: list[Any], trace: Trace, *, has_aux: bool
+) -> tuple[PyTree, PyTree]:
+    """Call a function on traced leaves, end the trace, and return the output and, as plain values, what comes beside it."""
+    try:
+        out = selection.call(f, leaves)
+    except Exception as error:
+        explain(error)
+        raise
+    finally:
+        trace.end()
+    if not has_aux:
+        return out, None
+    out, aux = unpack(out, f)
+    return out, strip(aux, trace)
+
+
+def unpack(out: Any, f: Any) -> tuple[Any, Any]:
+    """Return the two parts of what a function with ``has_aux`` returned."""
+    if not isinstance(out, tuple) or len(out) != 2:
+        raise OutputError(f"with has_aux=True {f!r} has to return a pair (value, aux), not {type(out).__name__}")
+    return out
 
 
 def explain(error: Exception) -> None:

@@ -14,8 +14,8 @@ from meintorch.core.graph import walk
 from meintorch.core.shapes import dtype_of, shape_of
 from meintorch.core.trace import Traced
 from meintorch.errors import InputError
-from meintorch.func._transform import Like, Selection, explain, finished, strip
-from meintorch.func.reverse import check_outputs, own, unpack, vjp
+from meintorch.func._transform import Like, Selection, finished, run
+from meintorch.func.reverse import check_outputs, own, vjp
 from meintorch.tensor import reverse_trace
 
 
@@ -57,17 +57,7 @@ def jvp(
     directions = tangents_like(selection.trees, selection.values, tuple(tangents))
     trace = ForwardTrace()
     duals = [trace.wrap(x, t) for x, t in zip(selection.values, directions, strict=True)]
-    try:
-        out = selection.call(f, duals)
-    except Exception as error:
-        explain(error)
-        raise
-    finally:
-        trace.end()
-    aux = None
-    if has_aux:
-        out, aux = unpack(out, f)
-        aux = strip(aux, trace)
+    out, aux = run(f, selection, duals, trace, has_aux=has_aux)
     outputs, out_tree = tree.flatten(out)
     mine = [isinstance(x, Traced) and x._trace is trace for x in outputs]
     values_out = [x.value if m else x for x, m in zip(outputs, mine, strict=True)]

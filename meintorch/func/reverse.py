@@ -22,10 +22,9 @@ from meintorch.func._transform import (
     R,
     Selection,
     Transformed,
-    explain,
     finished,
+    run,
     split,
-    strip,
 )
 from meintorch.tensor import reverse_trace
 
@@ -48,17 +47,7 @@ class ValueAndGrad(Transformed[P, R]):
             raise InputError(f"{self!r}: with holomorphic=True every input has to be complex")
         trace = reverse_trace()
         leaves = [trace.leaf(x) for x in values]
-        try:
-            out = selection.call(self.f, leaves)
-        except Exception as error:
-            explain(error)
-            raise
-        finally:
-            trace.end()
-        aux = None
-        if has_aux:
-            out, aux = unpack(out, self)
-            aux = strip(aux, trace)
+        out, aux = run(self.f, selection, leaves, trace, has_aux=has_aux)
         if isinstance(out, Traced) and out._trace is trace:
             root: tuple[Node, ...] = (out.note,)
             out = out.value
@@ -265,17 +254,8 @@ def vjp(f: Callable[..., Any], *primals: PyTree, has_aux: bool = False) -> Any:
     values = [x.copy() if x.__class__ is np.ndarray else x for x in selection.values]  # the pullback outlives this call
     trace = reverse_trace()
     leaves = [trace.leaf(x) for x in values]
-    try:
-        out = selection.call(f, leaves)
-    except Exception as error:
-        explain(error)
-        raise
-    finally:
-        trace.end()
-    aux = None
-    if has_aux:
-        out, aux = unpack(out, f)
-        aux = tree.map(own, strip(aux, trace))
+    out, aux = run(f, selection, leaves, trace, has_aux=has_aux)
+    aux = tree.map(own, aux)
     outputs, out_tree = tree.flatten(out)
     roots = [x.note if isinstance(x, Traced) and x._trace is trace else None for x in outputs]
     outputs = [x if root is None else x.value for x, root in zip(outputs, roots, strict=True)]
@@ -312,13 +292,6 @@ def as_cotangent(ct: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     if ct.shape != shape:
         raise OutputError(f"a cotangent of shape {ct.shape} was given for an output of shape {shape}")
     return ct
-
-
-def unpack(out: Any, f: Any) -> tuple[Any, Any]:
-    """Return the two parts of what a function with ``has_aux`` returned."""
-    if not isinstance(out, tuple) or len(out) != 2:
-        raise OutputError(f"with has_aux=True {f!r} has to return a pair (value, aux), not {type(out).__name__}")
-    return out
 
 
 def check_scalar(out: Any, transform: Transformed[Any, Any], *, holomorphic: bool) -> None:

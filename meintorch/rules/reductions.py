@@ -142,9 +142,9 @@ def _extremum_hits(ans: Any, a: Any, axis: Any, keepdims: Any, where: Any) -> tu
     if where is not None and where is not True:
         hit = hit & where
     axes = axes_of(axis, a.ndim)
-    if hit.__class__ is np.ndarray and np.count_nonzero(hit) * count(a.shape, axes) == hit.size:
-        if hit.any(axis=axes).all():  # no ties, the usual case, which needs no division
-            return hit, 1
+    once = hit.__class__ is np.ndarray and np.count_nonzero(hit) * count(a.shape, axes) == hit.size
+    if once and hit.any(axis=axes).all():  # no ties, the usual case, which needs no division
+        return hit, 1
     ties = np.sum(hit, axis=axes, keepdims=True, dtype=a.dtype)
     return hit, np.where(ties == 0, 1, ties)
 
