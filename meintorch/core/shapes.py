@@ -109,12 +109,12 @@ def unbroadcast(grad: Any, shape: Shape) -> Any:
 
     Parameters
     ----------
-    grad : array of any shape that ``shape`` broadcasts to
+    grad : array of any shape that shape broadcasts to
     shape : tuple of int
 
     Returns
     -------
-    array of shape ``shape`` and the dtype of ``grad``; ``grad`` itself where nothing was broadcast
+    array of shape shape and the dtype of grad; grad itself where nothing was broadcast
     """
     have = shape_of(grad)
     if have == tuple(shape):

@@ -271,7 +271,10 @@ def refuse_options(prim: Primitive, args: tuple[Any, ...], kwargs: dict[str, Any
                 f"`a += t` with a plain array a), which would lose its derivative. "
                 f"Use the returned value instead: a = {prim.name}(...), or a = a + t."
             )
-        raise NoRuleError(f"{here()}: {prim.name} has no derivative rule for its option {option}=.")
+        raise NoRuleError(
+            f"{here()}: {prim.name} has no derivative rule for its option {option}=. Leave it out and do its work on "
+            f"the result (np.where for where=), or apply the function to stop_gradient(x)."
+        )
 
 
 def is_default(prim: Primitive, option: str, value: Any) -> bool:

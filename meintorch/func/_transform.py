@@ -86,7 +86,7 @@ class Selection:
 
     Attributes
     ----------
-    chosen : the arguments; ``values`` their leaves, ready to be traced; ``trees`` their structures
+    chosen : the arguments; values their leaves, ready to be traced; trees their structures
     """
 
     def __init__(

@@ -97,7 +97,7 @@ def vmap(
 
     Returns
     -------
-    function with the arguments of ``f``
+    function with the arguments of f
         Each array has one more axis, and so has each output, as plain NumPy.
 
     Raises

@@ -190,7 +190,7 @@ def custom_vjp(f: Callable[P, R], nondiff_argnums: int | Sequence[int] = ()) -> 
 
     Returns
     -------
-    function with the method ``defvjp(forward, backward)``
+    function with the method defvjp(forward, backward)
 
     Raises
     ------
@@ -272,7 +272,7 @@ def custom_jvp(f: Callable[P, R], nondiff_argnums: int | Sequence[int] = ()) -> 
 
     Returns
     -------
-    function with the method ``defjvp(rule)``
+    function with the method defjvp(rule)
 
     Examples
     --------
@@ -540,7 +540,7 @@ def checkpoint(f: Callable[P, R]) -> Checkpoint[P, R]:
 
     Returns
     -------
-    function with the arguments of ``f``
+    function with the arguments of f
 
     Examples
     --------

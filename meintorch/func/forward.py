@@ -34,9 +34,9 @@ def jvp(
 
     Returns
     -------
-    output : what ``f`` returns, as plain NumPy
+    output : what f returns, as plain NumPy
     tangent : of the output's tree, shapes and dtypes
-    aux : only with ``has_aux``
+    aux : only with has_aux
 
     Raises
     ------
@@ -145,10 +145,10 @@ def linearize(f: Callable[..., Any], *primals: PyTree, has_aux: bool = False) ->
 
     Returns
     -------
-    output : what ``f`` returns, as plain NumPy
+    output : what f returns, as plain NumPy
     pushforward : function of one tangent for each primal, which returns the tangent of the output
         ``f`` is not run again, however often it is called.
-    aux : only with ``has_aux``
+    aux : only with has_aux
 
     Examples
     --------

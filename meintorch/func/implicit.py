@@ -32,17 +32,17 @@ def root(
 
     Parameters
     ----------
-    f : function of ``(x, params)`` that returns a tree of the shapes of x
+    f : function of (x, params) that returns a tree of the shapes of x
     x0 : array, or tree of arrays: where the search starts; nothing is differentiated with respect to it
     params : array, or tree of arrays
-    solver : function of ``(residual, x0)``, optional
+    solver : function of (residual, x0), optional
         Finds the root of a function of one plain vector, such as ``lambda r, x: scipy.optimize.root(r, x).x``. Newton's
         method without it.
-    tol, max_iterations : for Newton's method: it stops once a step is smaller than ``tol * (1 + norm(x))``
+    tol, max_iterations : for Newton's method: it stops once a step is smaller than tol * (1 + norm(x))
 
     Returns
     -------
-    array or tree like ``x0``
+    array or tree like x0
 
     Raises
     ------
@@ -91,13 +91,13 @@ def fixed_point(
 
     Parameters
     ----------
-    f : function of ``(x, params)`` that returns a tree of the shapes of x, and contracts near the solution
+    f : function of (x, params) that returns a tree of the shapes of x, and contracts near the solution
     x0, params : as for `root`
-    tol, max_iterations : the iteration stops once a step is smaller than ``tol * (1 + norm(x))``
+    tol, max_iterations : the iteration stops once a step is smaller than tol * (1 + norm(x))
 
     Returns
     -------
-    array or tree like ``x0``
+    array or tree like x0
 
     Raises
     ------

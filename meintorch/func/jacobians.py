@@ -167,7 +167,7 @@ def jacrev(
 
     Returns
     -------
-    function with the arguments of ``f``
+    function with the arguments of f
         It returns for each output leaf a tree like the argument, of arrays of shape ``output.shape + input.shape``. With
         ``has_aux`` a pair ``(jacobian, aux)``.
 
@@ -267,7 +267,7 @@ def hessian(
 
     Returns
     -------
-    function with the arguments of ``f``
+    function with the arguments of f
         For one array argument of shape ``s`` and a scalar output an array of shape ``s + s``; for trees a tree of trees.
 
     Examples
@@ -290,7 +290,7 @@ def hvp(f: Callable[[Any], Any], x: PyTree, v: PyTree) -> PyTree:
 
     Returns
     -------
-    array or tree like ``x``
+    array or tree like x
 
     Examples
     --------
@@ -310,7 +310,7 @@ def gauss_newton_product(f: Callable[[Any], Any], x: PyTree, v: PyTree) -> PyTre
 
     Returns
     -------
-    array or tree like ``x``
+    array or tree like x
 
     Examples
     --------

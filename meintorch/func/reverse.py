@@ -82,7 +82,7 @@ def grad(
 
     Parameters
     ----------
-    f : function that returns a scalar (shape ``()``)
+    f : function that returns a scalar (shape ())
     argnums : int or sequence of int, optional
         The positional arguments to differentiate with respect to, the first if nothing is said; negative numbers count
         from the end. Each may be a number, an array, or a tree of them (list, tuple, namedtuple, dict, dataclass).
@@ -95,7 +95,7 @@ def grad(
 
     Returns
     -------
-    function with the arguments of ``f``
+    function with the arguments of f
         It returns the gradient, a tree like the argument: an ndarray for each leaf, with the leaf's shape and dtype
         (0-d for a number; float64 for Python numbers and integers). A tuple of gradients if ``argnums`` is a sequence, a
         dict of them if ``argnames`` is one, and a pair of both if both are given. With ``has_aux`` a pair
@@ -136,7 +136,7 @@ def value_and_grad(
 
     Returns
     -------
-    function with the arguments of ``f``
+    function with the arguments of f
         It returns ``(value, gradient)``, with ``has_aux`` ``((value, aux), gradient)``. The value equals that of ``f``
         bit for bit.
 
@@ -232,10 +232,10 @@ def vjp(f: Callable[..., Any], *primals: PyTree, has_aux: bool = False) -> Any:
 
     Returns
     -------
-    output : what ``f`` returns, as plain NumPy
+    output : what f returns, as plain NumPy
     pullback : function of one cotangent like the output
         It returns a tuple with one cotangent for each primal, of the primal's tree, shapes and dtypes.
-    aux : only with ``has_aux``
+    aux : only with has_aux
 
     Raises
     ------

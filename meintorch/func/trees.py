@@ -47,7 +47,7 @@ def ravel(x: PyTree) -> tuple[Any, Unravel]:
     Returns
     -------
     vector : array with one axis, of the common dtype (float64 for an empty tree)
-    unravel : function of a vector that returns a tree like ``x``
+    unravel : function of a vector that returns a tree like x
 
     Examples
     --------
