@@ -100,6 +100,20 @@ def _method(fun: Callable[..., Any]) -> Method:
     return method
 
 
+def _writer(name: str) -> Method:
+    """Make a method that refuses to change the array."""
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        instead = f"Use np.{name}(x), which returns a new array." if name in ("sort", "partition") else "Use np.where."
+        raise InPlaceError(
+            f"{here()}: x.{name}() changes a traced array in place, which is not supported yet. {instead}"
+        )
+
+    method.__name__ = name
+    method.__doc__ = "Refuse: a traced array cannot be changed in place yet."
+    return method
+
+
 class Tensor(Traced):
     """An array that remembers how it was computed.
 
@@ -131,6 +145,8 @@ class Tensor(Traced):
     __slots__ = ()
 
     def __init__(self, data: Any, _children: tuple[Tensor, ...] = (), _op: str = "") -> None:
+        if not isinstance(_children, (tuple, list, set, frozenset)):
+            raise InputError(f"_children is a tuple of tensors, such as (x,), not {type(_children).__name__}")
         children = tuple(_children)
         for child in (data, *children):
             if isinstance(child, Traced) and child._trace is not OBJECTS:
@@ -249,6 +265,8 @@ class Tensor(Traced):
             f"{here()}: assigning into a traced array is not supported yet. Build the new array with np.where, np.stack or "
             f"np.concatenate instead."
         )
+
+    fill, sort, partition, put = _writer("fill"), _writer("sort"), _writer("partition"), _writer("put")
 
     # ------------------------------------------------------------ NumPy's protocols
 
@@ -466,7 +484,10 @@ class Tensor(Traced):
 
 def real_array(data: Any) -> Array:
     """Return a float64 copy of real numbers."""
-    array = np.asarray(data)
+    try:
+        array = np.asarray(data)
+    except ValueError as error:
+        raise InputError(f"a Tensor holds an array of real numbers, not {data!r:.60}: {error}") from None
     if array.dtype.kind not in "fiu":
         raise InputError(f"a Tensor holds real numbers, not {array.dtype} ({data!r:.60})")
     return np.array(array, dtype=np.float64)

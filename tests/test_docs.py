@@ -219,11 +219,11 @@ def test_the_limits_are_those_that_the_pages_name():
     x = Tensor([0.0, 4.0])
     np.sum(np.where(x > 0, np.sqrt(x), 0.0)).backward()
     assert np.isnan(x.grad[0])  # no second walk in the object style
-    large = np.ones(5000)
+    large = np.ones(1_000_000)
 
     def overwrite(x):
-        y = np.sum(x * large)
-        large[:] = 3.0
+        y = np.sum(x[0] * large)
+        large[1] = 3.0  # one entry, which no sample holds
         return y
 
-    assert func.grad(overwrite)(np.ones(5000))[0] == 3.0  # 1 would be right
+    assert func.grad(overwrite)(np.ones(1))[0] == 1_000_002.0  # 1,000,000 would be right

@@ -103,6 +103,22 @@ def test_writing_to_a_traced_array() -> None:
             grad(f)(np.ones(3))
 
 
+@pytest.mark.parametrize(
+    ("write", "match"),
+    [
+        (lambda t: np.fill_diagonal(t, 0.0), r"np\.fill_diagonal.*np\.where"),
+        (lambda t: np.put(t, [0], 1.0), r"np\.put.*np\.where"),
+        (lambda t: np.add.at(t, [0], 1.0), r"np\.add\.at.*np\.where"),
+        (lambda t: np.full_like(np.ones(3), t[0, 0]), r"np\.full_like"),
+        (lambda t: t.sort(), r"np\.sort\(x\)"),
+        (lambda t: t.fill(1.0), r"np\.where"),
+    ],
+)
+def test_functions_that_write_in_place(write: Any, match: str) -> None:
+    with pytest.raises(errors.InPlaceError, match=match):
+        grad(lambda x: (write(x * 1.0), np.sum(x))[1])(np.eye(3))
+
+
 def test_scalars_are_rebound_as_in_numpy() -> None:
     def f(x: Any) -> Any:
         total = x[0]

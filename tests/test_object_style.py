@@ -97,9 +97,24 @@ def test_own_operation_that_fails_says_where_and_leaves_grads_alone() -> None:
         raise ZeroDivisionError("of the learner")
 
     out._backward = _backward
-    with pytest.raises(ZeroDivisionError, match="of the learner"):
+    with pytest.raises(ZeroDivisionError, match="of the learner") as caught:
         (out * 1.0).backward()
+    assert caught.value.__notes__ == ["in the _backward of the operation 'broken'"]
     assert y.grad == 0.0
+
+
+def test_own_operation_without_a_backward_is_an_error_not_a_zero() -> None:
+    x = Tensor([1.0, 2.0])
+    out = Tensor(x.data * 2, (x,), "double")
+    with pytest.raises(errors.NoRuleError, match="'double'.*_backward"):
+        (out * x).backward()
+
+
+def test_bad_children_and_ragged_data() -> None:
+    with pytest.raises(errors.InputError, match=r"\(x,\)"):
+        Tensor(1.0, Tensor(2.0), "op")  # type: ignore[arg-type]
+    with pytest.raises(errors.InputError, match="real numbers"):
+        Tensor([[1, 2], [3]])
 
 
 def test_what_a_learner_looks_at() -> None:

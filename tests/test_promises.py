@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meintorch import errors
 from meintorch.func import grad, value_and_grad, vjp
 from meintorch.tensor import Tensor
 
@@ -319,6 +320,38 @@ def test_small_arrays_that_are_overwritten_after_use_are_kept_by_value() -> None
         return total
 
     np.testing.assert_array_equal(grad(growing_mask)(np.ones(3)), [6.0, 4.0, 2.0])
+
+
+@pytest.mark.parametrize("n", [5_000, 100_000])
+def test_larger_arrays_that_were_filled_again_are_an_error_that_names_the_line(n: int) -> None:
+    def f(x: Any) -> Any:
+        w = np.ones(n)
+        total = np.sum(w * x)
+        w[:] = 3.0
+        return total + np.sum(x * w)
+
+    for use in (lambda: grad(f)(np.ones(n)), lambda: vjp(f, np.ones(n))[1](1.0)):
+        with pytest.raises(
+            errors.InPlaceError, match=r"test_promises\.py line \d+, in .*written to afterwards.*copy\(\)"
+        ):
+            use()
+    kept = np.ones(n)
+    _, pullback = vjp(lambda x: np.sum(np.matmul(kept, x)), np.ones(n))
+    np.testing.assert_array_equal(pullback(1.0)[0], kept)
+    kept *= 2.0
+    with pytest.raises(errors.InPlaceError, match="written to afterwards"):
+        pullback(1.0)
+
+
+def test_one_entry_of_a_medium_array_is_noticed() -> None:
+    def f(x: Any) -> Any:
+        w = np.ones(20_000)
+        total = np.sum(x[0] * w)
+        w[777] = 3.0
+        return total
+
+    with pytest.raises(errors.InPlaceError, match="written to afterwards"):
+        grad(f)(np.ones(2))
 
 
 def test_a_pullback_keeps_the_inputs_by_value() -> None:

@@ -71,8 +71,8 @@ class ReverseTrace(Trace):
         ans = call.run()
         recipe = prim.recipe(tuple(call.traced))
         parents = tuple([self.nodes_of(found) for found in call.traced.values()])
-        residuals = recipe.keep(ans, *call.kept(), **call.kwargs)
         where = caller()
+        residuals = recipe.keep(ans, *call.kept(*where), **call.kwargs)
         if is_many(ans):
             outputs = tuple([(shape_of(x), dtype_of(x)) for x in ans])
             node: Node = (self.count(), pull_many, parents, residuals, recipe, outputs, *where)

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from types import CodeType
 from typing import Any
 
 import numpy as np
 
 from meintorch._typing import Array
+from meintorch.core.captured import Captured
 from meintorch.core.graph import Node, ReverseTrace, accumulate, explain, pull_pick
 from meintorch.core.trace import Traced
+from meintorch.errors import NoRuleError
 
 
 class Note:
@@ -39,6 +42,15 @@ class Cotangents(dict[int, Any]):
         return None
 
 
+class Unchecked(Captured):
+    """Keeps no record: this trace never ends, and would hold every array for ever."""
+
+    __slots__ = ()
+
+    def add(self, x: Any, code: CodeType | None, offset: int) -> None:
+        """Forget the array at once."""
+
+
 class ObjectTrace(ReverseTrace):
     """The one trace of all tensors that users make themselves."""
 
@@ -47,6 +59,7 @@ class ObjectTrace(ReverseTrace):
     def __init__(self) -> None:
         super().__init__()
         self.level = 0
+        self.captured = Unchecked()
         self._serials = itertools.count()
 
     def count(self) -> int:
@@ -92,18 +105,31 @@ class ObjectTrace(ReverseTrace):
                         node[1](node, g, cts, nodes, owned)
                         continue
                     g = np.asarray(g, dtype=np.float64)
+                    require_backward(t.note)
                     t.note.grad = g.copy() if t.note.grad is None else t.note.grad + g
-                    if t.note.backward is None:
-                        node[1](node, g, cts, nodes, owned)
-                    else:
+                    if t.note.backward is not None:
                         run_closure(t, g, cts, nodes, owned)
+                    else:
+                        node[1](node, g, cts, nodes, owned)
                 except Exception as error:
-                    explain(error, node)
+                    if node[1] is pull_nothing:
+                        error.add_note(f"in the _backward of the operation {t.note.op!r}" if t is not None else "")
+                    else:
+                        explain(error, node)
                     raise
 
 
 def pull_nothing(*walk: Any) -> None:
     """End here: a tensor that a user made has no built-in operation behind it."""
+
+
+def require_backward(note: Note) -> None:
+    """Refuse an operation of a learner's own that would lose its parents' gradients."""
+    if note.children and note.node[1] is pull_nothing and note.backward is None:
+        raise NoRuleError(
+            f"the operation {note.op!r} was made from other tensors and has no _backward, so their gradients would be lost. "
+            f"Assign to out._backward a function that adds to their .grad."
+        )
 
 
 def gather(root: Traced) -> dict[int, tuple[Traced | None, Node]]:

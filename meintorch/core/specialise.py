@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from meintorch.core.captured import SMALL
 from meintorch.core.graph import ReverseTrace, add_to, pull
 from meintorch.core.primitive import ELEMENTWISE, Primitive, needs_of
 from meintorch.core.shapes import contract, fit
-from meintorch.core.trace import SNAPSHOT, bind
+from meintorch.core.trace import bind
 
 enabled = os.environ.get("MEINTORCH_SPECIALISE", "1") != "0"
 
@@ -77,8 +78,12 @@ CASES = """
         return t
 """
 KEEP = """
-        if kind is ndarray and {x}.size <= SNAPSHOT:
-            {x} = {x}.copy()
+        if kind is ndarray:
+            if {x}.size <= SMALL:
+                {x} = {x}.copy()
+            else:
+                frame = getframe({depth})
+                trace.captured.add({x}, frame.f_code, frame.f_lasti)
 """
 # The operand on the left is traced; that on the right may be.
 LEFT = """
@@ -192,7 +197,7 @@ def compile_forward(prim: Primitive, call: str, form: str, depth: int) -> Callab
     rules = {name: rule for name, rule in prim.rules.items() if rule is not None}
     namespace: dict[str, Any] = {
         "T": ReverseTrace.tensor,
-        "SNAPSHOT": SNAPSHOT,
+        "SMALL": SMALL,
         "add_to": add_to,
         "bind": bind,
         "contract": contract,
@@ -236,7 +241,7 @@ def compile_forward(prim: Primitive, call: str, form: str, depth: int) -> Callab
                     depth=depth, side=side, parents=parents, keep=listed(keep), same=test, fits=fits
                 )
         left = LEFT.format(
-            keep_right=KEEP.format(x="x2") if "x2" in keep_of("x1") else "",
+            keep_right=KEEP.format(x="x2", depth=depth) if "x2" in keep_of("x1") else "",
             call=call,
             both=notes["both"],
             weak=notes["weak_left"],
@@ -244,7 +249,7 @@ def compile_forward(prim: Primitive, call: str, form: str, depth: int) -> Callab
             fallback="bind(prim, (a, b), {})",
         )
         right = RIGHT.format(
-            keep_left=KEEP.format(x="x1") if "x1" in keep_of("x2") else "",
+            keep_left=KEEP.format(x="x1", depth=depth) if "x1" in keep_of("x2") else "",
             call=call,
             weak=notes["weak_right"],
             right=notes["right"],

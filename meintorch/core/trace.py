@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from meintorch.core.primitive import COMPOSITE, CONSTANT, STRUCTURAL, Primitive, find, name_of
+from meintorch.core.captured import SMALL, Captured
+from meintorch.core.primitive import COMPOSITE, CONSTANT, STRUCTURAL, Primitive, find, name_of, writers
 from meintorch.errors import EscapedTensorError, InPlaceError, LostDerivativeError, NoRuleError, source_line
 
 levels = itertools.count(1)
@@ -42,10 +43,11 @@ class Traced:
 class Trace:
     """One run of one transform. ``serial`` counts what it notes, and tells whether it has ended."""
 
-    __slots__ = ("level", "reopened", "serial")
+    __slots__ = ("captured", "level", "reopened", "serial")
 
     def __init__(self) -> None:
         self.level = next(levels)
+        self.captured = Captured()
         self.serial: int = 0
         self.reopened = False  # the backward pass runs a part of the program again, in which the trace's values occur
 
@@ -174,10 +176,19 @@ class Call:
         place = self.places[parameter]
         return self.kwargs[place] if isinstance(place, str) else self.args[place]
 
-    def kept(self) -> list[Any]:
+    def kept(self, code: CodeType | None, offset: int) -> list[Any]:
         """Return the positional arguments as residuals keep them: those that were not traced as they are now."""
         traced = self.places.values()
-        return [x if k in traced else snapshot(x) for k, x in enumerate(self.args)]
+        return [x if k in traced else self._kept(x, code, offset) for k, x in enumerate(self.args)]
+
+    def _kept(self, x: Any, code: CodeType | None, offset: int) -> Any:
+        if x.__class__ is np.ndarray:
+            if x.size <= SMALL:
+                return x.copy()
+            self.trace.captured.add(x, code, offset)
+        elif x.__class__ is tuple or x.__class__ is list:
+            return x.__class__([self._kept(e, code, offset) for e in x])
+        return x
 
     def with_argument(self, parameter: str, element: int, value: Any) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments with one of the traced ones replaced."""
@@ -210,21 +221,6 @@ def rebuild(like: Any, parts: list[Any]) -> Any:
     """Make a tuple, list or namedtuple like ``like`` from new parts."""
     make = getattr(like, "_make", None)
     return make(parts) if make is not None else type(like)(parts)
-
-
-SNAPSHOT = 4096  # entries; copying fewer costs less than an operation
-
-
-def snapshot(x: Any) -> Any:
-    """Return what a residual may keep of an argument that is the user's own array, which may be written to later.
-
-    Small arrays are copied, alone or in lists and tuples.
-    """
-    if x.__class__ is np.ndarray:
-        return x.copy() if x.size <= SNAPSHOT else x
-    if x.__class__ is tuple or x.__class__ is list:
-        return x.__class__([snapshot(e) for e in x])
-    return x
 
 
 def top_trace(args: tuple[Any, ...] | list[Any], kwargs: dict[str, Any] | None = None) -> Trace | None:
@@ -289,6 +285,12 @@ def is_default(prim: Primitive, option: str, value: Any) -> bool:
 def primitive_of(fun: Callable[..., Any]) -> Primitive:
     """Return the row of a NumPy callable, or say that there is none."""
     prim = find(fun)
+    if prim is None and fun in writers:
+        raise InPlaceError(
+            f"{here()}: {name_of(fun)} writes into an array in place, which is not supported yet for traced values "
+            f"(np.full_like with a traced fill value does it too). Build the new array with np.where, np.stack or "
+            f"np.concatenate instead."
+        )
     if prim is None:
         raise NoRuleError(
             f"{here()}: {name_of(fun)} has no derivative rule. If its result should count as a constant, apply it to "

@@ -40,7 +40,7 @@ class Transformed(Generic[P, R]):
         return self if instance is None else MethodType(self, instance)
 
     def __repr__(self) -> str:
-        inner = repr(self.f) if isinstance(self.f, Transformed) else getattr(self.f, "__qualname__", repr(self.f))
+        inner = repr(self.f) if isinstance(self.f, Transformed) else name_of(self.f)
         given = "".join([f", {k}={v!r}" for k, v in self.options.items() if v not in (0, None, ())])
         return f"{self._kind}({inner}{given})"
 
@@ -79,6 +79,12 @@ def differentiable(x: Any, path: Callable[[], str]) -> Any:
     else:
         advice = "keep it out of the differentiated arguments: close over it, or pass it as another argument"
     raise InputError(f"{path()} cannot be differentiated: it is {what}; {advice}.")
+
+
+def name_of(f: Any) -> str:
+    """Return what a function is called."""
+    name: str = getattr(f, "__qualname__", None) or getattr(f, "__name__", None) or repr(f)
+    return name
 
 
 class Selection:

@@ -378,9 +378,9 @@ class Checkpoint(Transformed[P, R]):
         mine = [isinstance(x, Traced) and x._trace is segment for x in outputs]
         segment.end()
         known = [x.value for x, m in zip(outputs, mine, strict=True) if m]
-        traced = [leaves[k] for k in inputs] + segment.captured
+        traced = [leaves[k] for k in inputs] + segment.closed_over
         if known and top_trace(traced) is not None:
-            for t in segment.captured:
+            for t in segment.closed_over:
                 reopen(t)
             again = Replay(self.f, treedef, leaves, inputs, mine, known)
             known = again.dispatch(traced, again)
@@ -392,11 +392,11 @@ class Checkpoint(Transformed[P, R]):
 class Segment(Trace):
     """Runs a function on plain values, and notes which traced ones it met: its inputs, and what it closes over."""
 
-    __slots__ = ("captured", "seen")
+    __slots__ = ("closed_over", "seen")
 
     def __init__(self) -> None:
         super().__init__()
-        self.captured: list[Traced] = []
+        self.closed_over: list[Traced] = []
         self.seen: dict[int, Traced] = {}
 
     def enter(self, x: Any) -> Traced:
@@ -439,7 +439,7 @@ class Segment(Trace):
         """Return what stands for a traced value from outside."""
         if id(x) not in self.seen:
             self.seen[id(x)] = self.enter(x)
-            self.captured.append(x)
+            self.closed_over.append(x)
         return self.seen[id(x)]
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from meintorch import tree
 from meintorch._typing import PyTree
 from meintorch.core.batching import entries_batch
+from meintorch.core.captured import Captured
 from meintorch.core.dead import DeadTrace
 from meintorch.core.graph import Node, walk
 from meintorch.core.primitive import constant, registry
@@ -54,7 +55,7 @@ class ValueAndGrad(Transformed[P, R]):
         else:
             root = ()
         check_scalar(out, self, holomorphic=holomorphic)
-        cts, owned = pull_back(root, (dtype_of(out).type(1),) * len(root), len(values))
+        cts, owned = pull_back(root, (dtype_of(out).type(1),) * len(root), len(values), trace.captured)
         gradient = selection.pack([finished(g, o, x) for g, o, x in zip(cts, owned, values, strict=True)])
         return ((out, aux) if has_aux else out), gradient
 
@@ -153,8 +154,9 @@ def value_and_grad(
     return ValueAndGrad(f, argnums=argnums, argnames=argnames, has_aux=has_aux, holomorphic=holomorphic)
 
 
-def pull_back(roots: Sequence[Node], seeds: Sequence[Any], leaves: int) -> tuple[list[Any], Any]:
+def pull_back(roots: Sequence[Node], seeds: Sequence[Any], leaves: int, captured: Captured) -> tuple[list[Any], Any]:
     """Walk back; if NaN comes out, walk again to see whether it comes from branches that were not taken."""
+    captured.check()
     cts, owned = walk(roots, seeds, leaves)
     with np.errstate(all="ignore"):
         if not any([has_nan(ct) for ct in cts]):
@@ -190,9 +192,16 @@ class Pullback:
     """
 
     def __init__(
-        self, roots: list[Node | None], outputs: list[Any], out_tree: tree.TreeDef, inputs: list[Any], trees: Any
+        self,
+        roots: list[Node | None],
+        outputs: list[Any],
+        out_tree: tree.TreeDef,
+        inputs: list[Any],
+        trees: list[tree.TreeDef],
+        captured: Captured,
     ) -> None:
         self._roots = roots
+        self._captured = captured
         self._outputs = [Like(shape_of(x), dtype_of(x)) for x in outputs]
         self._out_tree = out_tree
         self._inputs = [Like(shape_of(x), dtype_of(x)) for x in inputs]
@@ -213,7 +222,7 @@ class Pullback:
             if root is not None:
                 roots.append(root)
                 seeds.append(seed)
-        cts, owned = pull_back(roots, seeds, len(self._inputs))
+        cts, owned = pull_back(roots, seeds, len(self._inputs), self._captured)
         return tuple(split(self._trees, [finished(g, o, x) for g, o, x in zip(cts, owned, self._inputs, strict=True)]))
 
     def __repr__(self) -> str:
@@ -260,7 +269,7 @@ def vjp(f: Callable[..., Any], *primals: PyTree, has_aux: bool = False) -> Any:
     roots = [x.note if isinstance(x, Traced) and x._trace is trace else None for x in outputs]
     outputs = [x if root is None else x.value for x, root in zip(outputs, roots, strict=True)]
     check_outputs(outputs, "vjp")
-    pullback = Pullback(roots, outputs, out_tree, values, selection.trees)
+    pullback = Pullback(roots, outputs, out_tree, values, selection.trees, trace.captured)
     output = out_tree.unflatten(own(outputs))
     return (output, pullback, aux) if has_aux else (output, pullback)
 

@@ -155,14 +155,16 @@ def _clip_high(g: Any, a: Any, a_min: Any, a_max: Any, min: Any, max: Any) -> An
     return np.where((a > high) | (low > high), g, 0)
 
 
+_clip_names: dict[str, Any] = {}
+if np.lib.NumpyVersion(np.__version__) >= "2.1.0":  # which gave the bounds their second names
+    _clip_names = {"min": _clip_low, "max": _clip_high}
 elementwise(
     np.clip,
     signature="a, a_min=None, a_max=None, out=None, *, min=None, max=None, **kwargs",
     a=_clip_a,
     a_min=_clip_low,
     a_max=_clip_high,
-    min=_clip_low,
-    max=_clip_high,
+    **_clip_names,
 )
 
 # ---------------------------------------------------------------- complex numbers

@@ -17,7 +17,7 @@ from meintorch.core.batching import (
     matrix_batch,
     shifted,
 )
-from meintorch.core.primitive import constant, structural
+from meintorch.core.primitive import constant, structural, writes
 from meintorch.core.shapes import discretize
 
 
@@ -53,3 +53,6 @@ constant(np.intersect1d, np.union1d, np.setdiff1d, np.setxor1d, np.histogram_bin
 constant(np.linalg.matrix_rank, batch=matrix_batch)
 constant(np.array2string, np.array_repr, np.array_str)
 constant(np.ix_)
+
+writes(np.put, np.putmask, np.place, np.copyto, np.fill_diagonal, np.put_along_axis)
+writes(np.add.at, np.subtract.at, np.multiply.at, np.divide.at, np.maximum.at, np.minimum.at)
