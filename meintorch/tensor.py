@@ -18,7 +18,7 @@ from meintorch.core import specialise
 from meintorch.core.batching import BatchTrace
 from meintorch.core.dead import DeadTrace
 from meintorch.core.forward import ForwardTrace
-from meintorch.core.graph import ReverseTrace
+from meintorch.core.graph import ReverseTrace, pull_pick
 from meintorch.core.objects import OBJECTS, Cotangents, Note
 from meintorch.core.primitive import registry
 from meintorch.core.shapes import astype, discretize, unbroadcast
@@ -206,6 +206,16 @@ class Tensor(Traced):
     def __format__(self, spec: str) -> str:
         return format(plain(self), spec) if spec and not is_batched(self) else repr(self)
 
+    def __hash__(self) -> int:
+        if self._trace is OBJECTS:
+            return object.__hash__(self)
+        raise lost(
+            "using it as a key of a dict, in a set or for a cache",
+            "By value it would lose its derivative, and by identity it would not be found again. Use "
+            "float(stop_gradient(x)) as the key.",
+            self,
+        )
+
     # ------------------------------------------------------------ what would cut the trace
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -297,7 +307,6 @@ class Tensor(Traced):
     __lt__, __le__ = _comparison(operator.lt), _comparison(operator.le)
     __gt__, __ge__ = _comparison(operator.gt), _comparison(operator.ge)
     __eq__, __ne__ = _comparison(operator.eq), _comparison(operator.ne)
-    __hash__ = object.__hash__
     __and__, __rand__, __iand__ = _binary(operator.and_, "&")  # of booleans, which have no derivative
     __or__, __ror__, __ior__ = _binary(operator.or_, "|")
     __xor__, __rxor__, __ixor__ = _binary(operator.xor, "^")
@@ -383,8 +392,10 @@ class Tensor(Traced):
         """Return a copy."""
         return np.copy(self, order=order)
 
-    def view(self) -> Any:
+    def view(self, *dtype: Any) -> Any:
         """Return the array again; a view with another dtype is refused."""
+        if dtype:
+            raise lost("x.view(dtype)", "Use x.astype(dtype).", self)
         return np.reshape(self, self.shape)
 
     def compress(self, condition: Any, axis: Any = None) -> Any:
@@ -456,6 +467,9 @@ class Tensor(Traced):
         def add_shares() -> None:
             cts, nodes, owned = Cotangents(), Cotangents(), Cotangents()
             note.node[1](note.node, self.grad, cts, nodes, owned)
+            if note.node[1] is pull_pick:  # one of several outputs: on to the operation that made them
+                made = note.node[2]
+                made[1](made, cts.pop(made[0]), cts, nodes, owned)
             for child in note.children:
                 g = cts[child.note.node[0]]
                 if g is not None:

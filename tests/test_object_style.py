@@ -271,6 +271,36 @@ def test_a_deep_graph() -> None:
     del y
 
 
+def test_a_branch_not_taken_contributes_nothing() -> None:
+    x = Tensor([0.0, 4.0])
+    y = np.where(x > 0, np.sqrt(x), 0.0)
+    y.backward()
+    np.testing.assert_array_equal(x.grad, [0.0, 0.25])
+    with np.errstate(divide="ignore"):
+        z = relu(np.where(x > 0, np.log(x), 0.0)) * 2.0
+    z.backward()
+    np.testing.assert_array_equal(x.grad, [0.0, 0.75])
+
+
+def test_walking_by_hand_through_several_outputs() -> None:
+    x = Tensor([1.0, 2.0, 3.0, 4.0])
+    a, b = np.split(x, 2)
+    a.grad = np.ones(2)
+    b.grad = np.full(2, 5.0)
+    a._backward()
+    b._backward()
+    np.testing.assert_array_equal(x.grad, [1.0, 1.0, 5.0, 5.0])
+
+
+def test_grad_of_a_number_stays_an_array() -> None:
+    x = Tensor(2.0)
+    y = x * x
+    for _ in range(3):
+        y.backward()
+        assert type(x.grad) is np.ndarray
+    assert x.grad == 12.0
+
+
 def test_several_outputs() -> None:
     x = Tensor([5.0, 7.5])
     whole, rest = divmod(x, 2.0)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from meintorch import errors
-from meintorch.func import grad, value_and_grad, vjp
+from meintorch.func import checkpoint, custom_jvp, grad, root, value_and_grad, vjp
 from meintorch.tensor import Tensor
 
 # ---------------------------------------------------------------- P4: inputs untouched
@@ -107,8 +107,11 @@ def objects_left_by(call: Callable[[], Any]) -> int:
         lambda: value_and_grad(lambda p: np.sum(p["w"] @ p["w"]))({"w": np.eye(3)}),
         lambda: vjp(lambda x: (x * 2, x[::2]), np.ones(4))[1]((np.ones(4), np.ones(2))),
         lambda: (Tensor([1.0, 2.0]) * 3.0).sum().backward(),
+        lambda: grad(lambda x: np.sum(checkpoint(lambda z: np.sin(z) * x)(x)))(np.ones(5)),
+        lambda: grad(lambda a: root(lambda x, a: x * x - a, 1.0, a))(4.0),
+        lambda: custom_jvp(lambda x: x).defjvp(lambda primals, tangents: (primals[0], tangents[0])),
     ],
-    ids=["grad", "nested", "tree", "vjp", "objects"],
+    ids=["grad", "nested", "tree", "vjp", "objects", "checkpoint", "root", "custom_jvp"],
 )
 def test_no_cycles(call: Callable[[], Any], engine: str) -> None:
     assert objects_left_by(call) == 0
@@ -320,6 +323,41 @@ def test_small_arrays_that_are_overwritten_after_use_are_kept_by_value() -> None
         return total
 
     np.testing.assert_array_equal(grad(growing_mask)(np.ones(3)), [6.0, 4.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("use", "want"),
+    [
+        (lambda x, m, c, i: np.sum(x, where=m), [1.0, 0.0]),
+        (lambda x, m, c, i: np.sum(np.take(x, indices=i)), [2.0, 0.0]),
+        (lambda x, m, c, i: np.dot(a=x, b=c), [2.0, 3.0]),
+        (lambda x, m, c, i: np.sum(np.clip(x, a_min=0.0, a_max=c)), [1.0, 1.0]),
+        (lambda x, m, c, i: np.sum(np.select(condlist=[m], choicelist=[x])), [1.0, 0.0]),
+        (lambda x, m, c, i: np.linalg.multi_dot([x, np.diag(c), x]), [4.0, 6.0]),
+        (lambda x, m, c, i: np.sum(np.concatenate([c, x])[i + 2]), [2.0, 0.0]),
+    ],
+)
+def test_arrays_given_by_keyword_or_in_lists_are_kept_by_value(use: Any, want: Any) -> None:
+    def f(x: Any) -> Any:
+        m, c, i = np.array([True, False]), np.array([2.0, 3.0]), np.array([0, 0])
+        total = use(x, m, c, i)
+        m[:] = False
+        c[:] = -7.0
+        i[:] = 1
+        return total
+
+    np.testing.assert_array_equal(grad(f)(np.ones(2)), want)
+
+
+def test_what_a_checkpoint_finds_changed_is_an_error() -> None:
+    def f(x: Any) -> Any:
+        c = np.array([1.0, 2.0])
+        y = checkpoint(lambda x: x * c)(x)
+        c[:] = 0.0
+        return np.sum(y)
+
+    with pytest.raises(errors.InPlaceError, match="written to afterwards"):
+        grad(f)(np.ones(2))
 
 
 @pytest.mark.parametrize("n", [5_000, 100_000])

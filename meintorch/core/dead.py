@@ -36,6 +36,10 @@ class DeadTrace(Trace):
         t.note = mask
         return t
 
+    def living(self, value: Any) -> Traced:
+        """Make a value none of whose entries is dead."""
+        return self.wrap(value, np.zeros(shape_of(value), bool))
+
     def process(self, prim: Primitive, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a primitive, and say which entries of the output are dead."""
         lowered = self.lower(args), {k: self.lower(v) for k, v in kwargs.items()}
@@ -101,3 +105,17 @@ def living(x: Any, trace: Trace) -> Any:
     if is_mine(x, trace):
         return np.where(x.note, 0.0, 1.0)
     return x if x is None else 0.0 if is_literal_zero(x) else np.ones(shape_of(x))
+
+
+def has_nan(ct: Any) -> bool:
+    """Tell whether a cotangent holds a NaN; one pass over the data."""
+    while isinstance(ct, Traced):
+        ct = ct.value
+    if ct is None:
+        return False
+    if ct.__class__ is np.ndarray and ct.size > 1 and ct.flags.c_contiguous and ct.dtype.kind == "f":
+        flat = ct.reshape(-1)
+        total = np.dot(flat, flat)  # a sum of squares is NaN only if an entry is, and faster than a sum
+    else:
+        total = np.add.reduce(ct, axis=None)
+    return bool(np.isnan(total))

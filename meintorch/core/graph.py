@@ -72,7 +72,8 @@ class ReverseTrace(Trace):
         recipe = prim.recipe(tuple(call.traced))
         parents = tuple([self.nodes_of(found) for found in call.traced.values()])
         where = caller()
-        residuals = recipe.keep(ans, *call.kept(*where), **call.kwargs)
+        kept, options = call.kept(*where)
+        residuals = recipe.keep(ans, *kept, **options)
         if is_many(ans):
             outputs = tuple([(shape_of(x), dtype_of(x)) for x in ans])
             node: Node = (self.count(), pull_many, parents, residuals, recipe, outputs, *where)
@@ -132,7 +133,7 @@ def explain(error: Exception, node: Node) -> None:
 def node_name(node: Node) -> str:
     """Return the name of the primitive that made a node."""
     if node[1] is pull or node[1] is pull_many:
-        name: str = node[4].prim.name
+        name: str = node[4].name
     else:
         name = getattr(node[1], "__qualname__", "an operation")
     return name

@@ -7,6 +7,7 @@ those of every other reverse trace; only the walk gathers its nodes first, since
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Sequence
 from types import CodeType
@@ -16,6 +17,7 @@ import numpy as np
 
 from meintorch._typing import Array
 from meintorch.core.captured import Captured
+from meintorch.core.dead import DeadTrace, has_nan
 from meintorch.core.graph import Node, ReverseTrace, accumulate, explain, pull_pick
 from meintorch.core.trace import Traced
 from meintorch.errors import NoRuleError
@@ -77,7 +79,7 @@ class ObjectTrace(ReverseTrace):
         t.value = np.asarray(value, dtype=np.float64)
         t._trace = self
         recipe = node[2][4] if node[1] is pull_pick else node[4]
-        t.note = Note(node, tuple(dict.fromkeys(parents)), recipe.prim.symbol, True)
+        t.note = Note(node, tuple(dict.fromkeys(parents)), recipe.symbol, True)
         return t
 
     def open(self, t: Traced) -> Any:
@@ -91,32 +93,57 @@ class ObjectTrace(ReverseTrace):
 
     def backward(self, root: Traced) -> None:
         """Walk back from ``root``, seeded with ones, and add to ``.grad`` of every tensor of its graph."""
-        cts, nodes, owned = Cotangents(), Cotangents(), Cotangents()
         graph = gather(root)
-        accumulate(cts, nodes, owned, self.node_of(root), np.ones(np.shape(root.value)), False)
+        serial = self.node_of(root)[0]
+        seed = np.ones(np.shape(root.value))
         with np.errstate(all="ignore"):
-            for serial in sorted(graph, reverse=True):
-                g = cts.pop(serial, None)
-                if g is None:
-                    continue
-                t, node = graph[serial]
-                try:
-                    if t is None:
-                        node[1](node, g, cts, nodes, owned)
-                        continue
-                    g = np.asarray(g, dtype=np.float64)
-                    require_backward(t.note)
-                    t.note.grad = g.copy() if t.note.grad is None else t.note.grad + g
-                    if t.note.backward is not None:
-                        run_closure(t, g, cts, nodes, owned)
-                    else:
-                        node[1](node, g, cts, nodes, owned)
-                except Exception as error:
-                    if node[1] is pull_nothing:
-                        error.add_note(f"in the _backward of the operation {t.note.op!r}" if t is not None else "")
-                    else:
-                        explain(error, node)
-                    raise
+            shares = sweep(graph, serial, seed)
+            if any([has_nan(g) for g in shares.values()]):
+                trace = DeadTrace()
+                with contextlib.suppress(
+                    Exception
+                ):  # what cannot be run on masks leaves the first result, which is honest
+                    again = sweep(graph, serial, trace.living(seed), trace)
+                    shares = {serial: trace.lower(g) for serial, g in again.items()}
+        for serial, g in shares.items():
+            t, _ = graph[serial]
+            if t is not None:
+                note = t.note
+                note.grad = np.array(g, dtype=np.float64) if note.grad is None else np.asarray(note.grad + g)
+
+
+def sweep(
+    graph: dict[int, tuple[Traced | None, Node]], root: int, seed: Any, masks: DeadTrace | None = None
+) -> dict[int, Any]:
+    """Walk back through a graph, latest first; return each tensor's own cotangent by serial."""
+    cts, nodes, owned = Cotangents(), Cotangents(), Cotangents()
+    cts[root] = seed
+    shares: dict[int, Any] = {}
+    for serial in sorted(graph, reverse=True):
+        g = cts.pop(serial, None)
+        if g is None:
+            continue
+        t, node = graph[serial]
+        try:
+            if t is None:
+                node[1](node, g, cts, nodes, owned)
+                continue
+            shares[serial] = g if isinstance(g, Traced) else np.array(g, dtype=np.float64)
+            require_backward(t.note)
+            if t.note.backward is not None:
+                plain = np.asarray(g.value if isinstance(g, Traced) else g, dtype=np.float64)
+                for child, share in run_closure(t, plain):
+                    h = share if masks is None else masks.living(share)
+                    accumulate(cts, nodes, owned, child.note.node, h, False)
+            else:
+                node[1](node, g, cts, nodes, owned)
+        except Exception as error:
+            if node[1] is pull_nothing:
+                error.add_note(f"in the _backward of the operation {t.note.op!r}" if t is not None else "")
+            else:
+                explain(error, node)
+            raise
+    return shares
 
 
 def pull_nothing(*walk: Any) -> None:
@@ -147,24 +174,23 @@ def gather(root: Traced) -> dict[int, tuple[Traced | None, Node]]:
     return graph
 
 
-def run_closure(t: Traced, g: Array, cts: Cotangents, nodes: Cotangents, owned: Cotangents) -> None:
-    """Run a learner's ``_backward``, which reads ``out.grad`` and adds to its children's ``.grad``.
+def run_closure(t: Traced, g: Array) -> list[tuple[Traced, Array]]:
+    """Run a learner's ``_backward``, which reads ``out.grad`` and adds to its children's ``.grad``; return what it added.
 
     For the time of the call these hold just this walk's share, so that earlier passes are not counted again.
     """
-    notes = {id(c): c.note for c in (t, *t.note.children)}
-    saved = {key: note.grad for key, note in notes.items()}
+    children = tuple(dict.fromkeys(t.note.children))
+    notes = [t.note, *[c.note for c in children]]
+    saved = [note.grad for note in notes]
     try:
-        for note in notes.values():
+        for note in notes:
             note.grad = None
         t.note.grad = g.copy()
         t.note.backward()
-        for child in dict.fromkeys(t.note.children):
-            if child.note.grad is not None:
-                accumulate(cts, nodes, owned, child.note.node, child.note.grad, False)
+        return [(c, c.note.grad) for c in children if c.note.grad is not None]
     finally:
-        for key, note in notes.items():
-            note.grad = saved[key]
+        for note, grad in zip(notes, saved, strict=True):
+            note.grad = grad
 
 
 OBJECTS = ObjectTrace()

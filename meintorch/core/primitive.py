@@ -185,10 +185,11 @@ class Recipe:
     traced parameter.
     """
 
-    __slots__ = ("keep", "prim", "steps")
+    __slots__ = ("keep", "name", "steps", "symbol")
 
     def __init__(self, prim: Primitive, traced: tuple[str, ...], rules: Mapping[str, Rule | None]) -> None:
-        self.prim = prim
+        self.name = prim.name  # not the primitive itself, which holds its recipes: that would be a cycle
+        self.symbol = prim.symbol
         self.steps: list[Step] = []
         needed: list[str] = []
 
@@ -286,7 +287,7 @@ def residual_function(prim: Primitive, needed: list[str]) -> Callable[..., tuple
         text.append("/")
     source = f"def keep({', '.join(text)}):\n    return ({''.join(e + ', ' for e in expressions)})"
     exec(source, namespace)
-    keep: Callable[..., tuple[Any, ...]] = namespace["keep"]
+    keep: Callable[..., tuple[Any, ...]] = namespace.pop("keep")  # left in there it would be a cycle
     keep.__qualname__ = f"keep[{prim.name}]"
     return keep
 
@@ -296,7 +297,7 @@ def signature_of(fun: Callable[..., Any], text: str | None) -> inspect.Signature
     if text is not None:
         namespace: dict[str, Any] = {}
         exec(f"def signature({text}): ...", namespace)
-        return inspect.signature(namespace["signature"])
+        return inspect.signature(namespace.pop("signature"))
     nin = getattr(fun, "nin", None)
     if nin is not None:  # a ufunc, whose own signature is the same for all
         names = "x" if nin == 1 else ", ".join([f"x{i + 1}" for i in range(nin)])

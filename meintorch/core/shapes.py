@@ -147,7 +147,8 @@ def select(mask: Any, g: Any) -> Any:
 
     A product is right unless it meets an infinity, which shows as a NaN.
     """
-    if g.__class__ is ndarray and mask.__class__ is ndarray and g.size > LARGE and g.dtype.kind == "f":
+    plain = g.__class__ is ndarray and mask.__class__ is ndarray
+    if plain and g.size > LARGE and g.dtype.kind == "f" and mask.dtype == bool:
         h = g * mask
         if h.shape == mask.shape and h.flags.c_contiguous:
             h += 0.0  # makes 0 of -0
@@ -164,7 +165,7 @@ def contract(x: Any, g: Any, shape: Shape, dtype: np.dtype[Any]) -> Any:
         and x.__class__ is ndarray
         and g.size > LARGE
         and x.dtype == g.dtype == dtype
-        and dtype.kind == "f"
+        and dtype == np.float64  # einsum does not sum in pairs, which single precision would notice
         and len(shape) == g.ndim
         and shape != g.shape
         and x.ndim == g.ndim

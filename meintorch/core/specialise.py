@@ -160,6 +160,10 @@ def is_product(partials: dict[str, Partial]) -> bool:
     return [p.factor for p in partials.values()] == ["x2", "x1"]
 
 
+# `fit` may return the cotangent itself, or a view of it.
+OURS = "h is not g and h.__class__ is ndarray and h.base is None"
+
+
 def backward(prim: Primitive, partials: dict[str, Partial], side: str, case: str, keep: list[str]) -> str:
     """Write the backward function of one case. ``side``: which operands are traced."""
     traced = {"both": ["x1", "x2"], "left": ["x1"], "right": ["x2"], "only": ["x"]}[side]
@@ -167,16 +171,16 @@ def backward(prim: Primitive, partials: dict[str, Partial], side: str, case: str
     fits = [f"{x}_{what}" for x in traced for what in ("shape", "dtype")] if case == "broadcast" else []
     lines = [f"def {side}_{case}(node, g, cts, nodes, owned):"]
     lines.append(f"    {', '.join(['_, _', *parents, *keep, *fits, '_, _'])} = node")
-    if side == "both" and case == "same" and is_product(partials):  # x * x: one pass for 2 x g instead of three
+    if side == "both" and case == "same" and is_product(partials):  # x * x: two passes for 2 x g instead of three
         lines.append("    if p is q:")
         lines.append(
-            ARRAY.format(h="h = x1 * (g + g)", p="p", fresh="1").replace("\n    ", "\n        ") + "        return"
+            ARRAY.format(h="h = (x1 + x1) * g", p="p", fresh="1").replace("\n    ", "\n        ") + "        return"
         )
     for x, p in zip(traced, parents, strict=True):
         partial = partials[x]
         h, fresh = f"h = {partial.product}", str(int(partial.fresh))
         if case == "broadcast":
-            h, fresh = f"h = fit({partial.product}, {x}_shape, {x}_dtype)", "1" if partial.fresh else "h is not g"
+            h, fresh = f"h = fit({partial.product}, {x}_shape, {x}_dtype)", "1" if partial.fresh else OURS
             if partial.product == "-g":  # what is negated last is smaller
                 h = f"h = -fit(g, {x}_shape, {x}_dtype)"
             elif partial.factor:
@@ -196,6 +200,7 @@ def compile_forward(prim: Primitive, call: str, form: str, depth: int) -> Callab
     """
     rules = {name: rule for name, rule in prim.rules.items() if rule is not None}
     namespace: dict[str, Any] = {
+        "__name__": __name__,  # by which errors tell the user's frames from ours
         "T": ReverseTrace.tensor,
         "SMALL": SMALL,
         "add_to": add_to,

@@ -18,7 +18,7 @@ import numpy as np
 
 from meintorch.core.captured import SMALL, Captured
 from meintorch.core.primitive import COMPOSITE, CONSTANT, STRUCTURAL, Primitive, find, name_of, writers
-from meintorch.errors import EscapedTensorError, InPlaceError, LostDerivativeError, NoRuleError, source_line
+from meintorch.errors import EscapedTensorError, InPlaceError, InputError, LostDerivativeError, NoRuleError, source_line
 
 levels = itertools.count(1)
 
@@ -128,6 +128,12 @@ class Call:
                 return np.asarray(x)  # rules take arrays; and a list may be changed before the backward pass
             return x
         if not isinstance(x, Traced) or x._trace is not self.trace:
+            if x.__class__ is not np.ndarray and isinstance(x, np.ndarray) and x.__array_priority__ > 0:
+                kind = type(x).__name__
+                raise InputError(
+                    f"{here()}: {self.prim.name} met a {kind}, whose operators do not mean what an ndarray's do. Take "
+                    f"np.asarray(x) of it."
+                )
             return x
         if self.prim.rules.get(parameter) is None:
             raise no_derivative(self.prim, parameter)
@@ -176,10 +182,29 @@ class Call:
         place = self.places[parameter]
         return self.kwargs[place] if isinstance(place, str) else self.args[place]
 
-    def kept(self, code: CodeType | None, offset: int) -> list[Any]:
-        """Return the positional arguments as residuals keep them: those that were not traced as they are now."""
-        traced = self.places.values()
-        return [x if k in traced else self._kept(x, code, offset) for k, x in enumerate(self.args)]
+    def kept(self, code: CodeType | None, offset: int) -> tuple[list[Any], dict[str, Any]]:
+        """Return the arguments as residuals keep them: those that were not traced as they are now."""
+        traced: dict[Any, Any] = {}
+        for parameter, place in self.places.items():
+            found = self.traced[parameter]
+            traced[place] = {i for i, _ in found} if found.__class__ is list and self.prim.variadic is None else None
+
+        def keep(place: Any, x: Any) -> Any:
+            if place not in traced:
+                return self._kept(x, code, offset)
+            elements = traced[place]
+            if elements is None:
+                return x
+            return x.__class__([e if i in elements else self._kept(e, code, offset) for i, e in enumerate(x)])
+
+        if self.prim.variadic is not None:
+            inside = {place for name, place in self.places.items() if self.traced[name].__class__ is not list}
+            lists = [found for found in self.traced.values() if found.__class__ is list]
+            inside |= {i + self.prim.variadic for found in lists for i, _ in found}
+            args = [x if k in inside else self._kept(x, code, offset) for k, x in enumerate(self.args)]
+        else:
+            args = [keep(k, x) for k, x in enumerate(self.args)]
+        return args, {name: keep(name, x) for name, x in self.kwargs.items()}
 
     def _kept(self, x: Any, code: CodeType | None, offset: int) -> Any:
         if x.__class__ is np.ndarray:

@@ -15,11 +15,12 @@ import numpy as np
 
 from meintorch import tree
 from meintorch._typing import PyTree, Rule
+from meintorch.core.captured import Captured
 from meintorch.core.forward import ForwardTrace
 from meintorch.core.graph import ReverseTrace, walk
 from meintorch.core.primitive import ELEMENTWISE, GENERAL, Primitive, split_sequences
 from meintorch.core.shapes import dtype_of, shape_of
-from meintorch.core.trace import Trace, Traced, bind, here, top_trace
+from meintorch.core.trace import Trace, Traced, bind, caller, here, top_trace
 from meintorch.errors import NoRuleError, RowError, TreeError
 from meintorch.func._transform import P, R, Transformed
 from meintorch.tensor import DualTensor
@@ -32,7 +33,8 @@ inside_a_rule: ContextVar[bool] = ContextVar("inside_a_rule", default=False)
 class CustomCall:
     """One call of a function with a rule of its own: how its leaves fit together, and its static arguments."""
 
-    def __init__(self, args: tuple[Any, ...], nondiff: tuple[int, ...]) -> None:
+    def __init__(self, owner: Custom[Any, Any], args: tuple[Any, ...], nondiff: tuple[int, ...]) -> None:
+        self.owner = owner
         self.static = tuple([args[k] for k in nondiff])
         self.nondiff = nondiff
         self.dynamic = [k for k in range(len(args)) if k not in nondiff]
@@ -55,6 +57,11 @@ class CustomCall:
         return [x if hasattr(x, "dtype") else np.asarray(x)[()] for x in leaves]
 
 
+def dispatch(leaves: Sequence[Any], call: CustomCall) -> Any:
+    """Run a custom function. A primitive refers to this, not to its own function: that would be a cycle."""
+    return call.owner._dispatch(leaves, call)
+
+
 class Custom(Transformed[P, R]):
     """A function with a derivative rule of its own."""
 
@@ -73,7 +80,7 @@ class Custom(Transformed[P, R]):
             bound.apply_defaults()
             positional = bound.args
         nondiff = tuple([k % len(positional) for k in self.options["nondiff_argnums"]])
-        call = CustomCall(positional, nondiff)
+        call = CustomCall(self, positional, nondiff)
         trace = top_trace(call.leaves)
         if trace is None:
             return self.f(*args, **kwargs)  # type: ignore[no-any-return]
@@ -127,10 +134,10 @@ class CustomVjp(Custom[P, R]):
                 cts = backward(*call.static, saved, call.out_tree.unflatten(g))
             finally:
                 inside_a_rule.reset(token)
-            return self._cotangents(cts, call)
+            return call.owner._cotangents(cts, call)  # type: ignore[attr-defined,no-any-return]
 
         self._prim = Primitive(
-            self._dispatch,
+            dispatch,
             GENERAL,
             {"leaves": rule},
             name=self.__name__,
@@ -223,16 +230,17 @@ class CustomJvp(Custom[P, R]):
         Both are tuples with one entry for each differentiable argument; the static arguments come before them. The rule
         has to be linear in the tangents. It is returned, so that this serves as a decorator.
         """
+        name = self.__name__
 
         def push(t: Any, leaves: Any, call: CustomCall) -> list[Any]:
             primals, tangents = call.arguments(leaves), call.arguments([float_like(x) for x in t])
             out, tangent = rule(*call.static, primals, tangents)
             outputs, out_tree = tree.flatten(out)
-            found = out_tree.flatten_like(tangent, what=f"the tangent that the rule of {self.__name__} returned")
+            found = out_tree.flatten_like(tangent, what=f"the tangent that the rule of {name} returned")
             for dot, like in zip(found, outputs, strict=True):
                 if shape_of(dot) != shape_of(like):
                     raise TreeError(
-                        f"the rule of {self.__name__} returned a tangent of shape {shape_of(dot)} for an output of shape "
+                        f"the rule of {name} returned a tangent of shape {shape_of(dot)} for an output of shape "
                         f"{shape_of(like)}"
                     )
             return [float_like(dot) for dot in found]
@@ -247,7 +255,7 @@ class CustomJvp(Custom[P, R]):
             return [zeros_like(x) if ct is None else ct for ct, x in zip(cts, leaves, strict=True)]
 
         self._prim = Primitive(
-            self._dispatch,
+            dispatch,
             GENERAL,
             {"leaves": pull},
             name=self.__name__,
@@ -373,35 +381,39 @@ class Checkpoint(Transformed[P, R]):
             return self.f(*args, **kwargs)  # type: ignore[no-any-return]  # only reverse mode keeps values
         segment = Segment()
         inputs = [k for k, x in enumerate(leaves) if isinstance(x, (Traced, np.ndarray)) and dtype_of(x).kind in "fc"]
-        out = segment.run(self.f, treedef, leaves, inputs, [segment.enter(leaves[k]) for k in inputs])
+        out = segment.run(self.f, treedef, leaves, inputs, [without_reverse(leaves[k]) for k in inputs])
         outputs, out_tree = tree.flatten(out)
         mine = [isinstance(x, Traced) and x._trace is segment for x in outputs]
         segment.end()
-        known = [x.value for x, m in zip(outputs, mine, strict=True) if m]
+        known = [x.value for x in own_outputs(outputs, mine)]
         traced = [leaves[k] for k in inputs] + segment.closed_over
-        if known and top_trace(traced) is not None:
+        if known and any([is_differentiated(x) for x in traced]):
             for t in segment.closed_over:
                 reopen(t)
-            again = Replay(self.f, treedef, leaves, inputs, mine, known)
-            known = again.dispatch(traced, again)
+            known = replayed(traced, Replay(self.f, treedef, leaves, inputs, mine, known, segment.captured))
         fresh = iter(known)
         result: R = out_tree.unflatten([next(fresh) if m else x for x, m in zip(outputs, mine, strict=True)])
         return result
 
 
 class Segment(Trace):
-    """Runs a function on plain values, and notes which traced ones it met: its inputs, and what it closes over."""
+    """Runs a function on the values inside its traced inputs, and notes what else it met: what it closes over.
 
-    __slots__ = ("closed_over", "seen")
+    ``given`` takes the places of what it closes over, in the order of their use, where that is known already.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("closed_over", "given", "seen")
+
+    def __init__(self, given: list[Any] | None = None) -> None:
         super().__init__()
         self.closed_over: list[Traced] = []
+        self.given = given
         self.seen: dict[int, Traced] = {}
 
-    def enter(self, x: Any) -> Traced:
-        """Wrap the plain value inside a traced one."""
-        return self.wrap(without_reverse(x))
+    def end(self) -> None:
+        """End the trace, and forget the values that belong to it: they would be a cycle."""
+        super().end()
+        self.seen.clear()
 
     def wrap(self, value: Any) -> Traced:
         """Make a value of this trace."""
@@ -415,14 +427,15 @@ class Segment(Trace):
         """Call a function with some of its leaves replaced."""
         leaves = list(leaves)
         for k, x in zip(inputs, values, strict=True):
-            leaves[k] = x
+            leaves[k] = self.wrap(x)
         args, kwargs = treedef.unflatten(leaves)
         return f(*args, **kwargs)
 
     def process(self, prim: Primitive, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a primitive on the values inside."""
         self.check_alive()
-        ans = prim.fun(*self.unwrap(args), **{k: self.unwrap(v) for k, v in kwargs.items()})
+        lowered = self.unwrap(args), {k: self.unwrap(v) for k, v in kwargs.items()}
+        ans = prim.fun(*lowered[0], **lowered[1])
         if prim.rules:
             return tree.map(lambda x: self.wrap(x) if hasattr(x, "dtype") and x.dtype.kind in "fc" else x, ans)
         return ans
@@ -433,12 +446,15 @@ class Segment(Trace):
             if x._trace is self:
                 return x.value
             return self.capture(x).value if isinstance(x._trace, (ReverseTrace, ForwardTrace)) else x
+        if x.__class__ is np.ndarray:
+            self.captured.add(x, *caller())  # the function is run again: it has to find the same values
         return x.__class__([self.unwrap(e) for e in x]) if x.__class__ in (list, tuple) else x
 
     def capture(self, x: Traced) -> Traced:
         """Return what stands for a traced value from outside."""
         if id(x) not in self.seen:
-            self.seen[id(x)] = self.enter(x)
+            value = without_reverse(x) if self.given is None else self.given[len(self.closed_over)]
+            self.seen[id(x)] = self.wrap(value)
             self.closed_over.append(x)
         return self.seen[id(x)]
 
@@ -457,6 +473,15 @@ def without_reverse(x: Any) -> Any:
     return x
 
 
+def is_differentiated(x: Any) -> bool:
+    """Tell whether a value belongs to a reverse or forward trace at any level."""
+    while isinstance(x, Traced):
+        if isinstance(x._trace, (ReverseTrace, ForwardTrace)):
+            return True
+        x = x.value
+    return False
+
+
 class ReplayTrace(ReverseTrace):
     """Notes the graph of a checkpointed function; what it closes over is replaced by leaves, in the order of first use."""
 
@@ -466,6 +491,12 @@ class ReplayTrace(ReverseTrace):
         super().__init__()
         self.leaves: list[Any] = []
         self.seen: dict[int, tuple[Traced, Any]] = {}
+
+    def end(self) -> None:
+        """End the trace, and forget the values that belong to it: they would be a cycle."""
+        super().end()
+        self.seen.clear()
+        self.leaves = []
 
     def adopt(self, x: Any) -> Any:
         """Replace traced values from outside."""
@@ -486,7 +517,14 @@ class Replay:
     """What the backward pass needs to run a checkpointed function again."""
 
     def __init__(
-        self, f: Any, treedef: tree.TreeDef, leaves: list[Any], inputs: list[int], mine: list[bool], known: list[Any]
+        self,
+        f: Any,
+        treedef: tree.TreeDef,
+        leaves: list[Any],
+        inputs: list[int],
+        mine: list[bool],
+        known: list[Any],
+        captured: Captured,
     ) -> None:
         self.f = f
         self.treedef = treedef
@@ -494,38 +532,56 @@ class Replay:
         self.leaves = [None if k in inputs else x for k, x in enumerate(leaves)]
         self.mine = mine
         self.known: list[Any] | None = known
-        self.prim = Primitive(
-            self.dispatch,
-            GENERAL,
-            {"leaves": self.pull},
-            name="checkpoint",
-            signature="leaves, call",
-            sequences=("leaves",),
-        )
+        self.captured = captured
 
-    def dispatch(self, leaves: list[Any], call: Replay) -> Any:
-        """Return the outputs, which the first run has found, through every trace that the leaves belong to."""
-        if isinstance(top_trace(leaves), (ReverseTrace, ForwardTrace)):
-            return bind(self.prim, (leaves, call), {})
-        known, self.known = self.known, None
-        return known
-
-    def pull(self, g: Any, leaves: list[Any]) -> list[Any]:
-        """Run the function again, this time noting its graph, and walk back through it."""
-        trace = ReplayTrace()
-        inner = [trace.leaf(x) for x in leaves]
+    def again(self, leaves: list[Any]) -> list[Any]:
+        """Run the function on other leaves, natively at whatever levels they belong to."""
         n = len(self.inputs)
-        trace.leaves = inner[n:]
-        all_leaves = list(self.leaves)
-        for k, x in zip(self.inputs, inner[:n], strict=True):
-            all_leaves[k] = x
-        args, kwargs = self.treedef.unflatten(all_leaves)
-        out = self.f(*args, **kwargs)
-        trace.end()
-        outputs = [x for x, m in zip(tree.leaves(out), self.mine, strict=True) if m]
-        pairs = [(x.note, ct) for x, ct in zip(outputs, g, strict=True) if isinstance(x, Traced) and x._trace is trace]
-        cts, _ = walk([note for note, _ in pairs], [ct for _, ct in pairs], len(leaves))
-        return [np.zeros(shape_of(x), dtype_of(x)) if ct is None else ct for ct, x in zip(cts, leaves, strict=True)]
+        segment = Segment(given=leaves[n:])
+        out = tree.leaves(segment.run(self.f, self.treedef, self.leaves, self.inputs, leaves[:n]))
+        segment.end()
+        return [x.value if isinstance(x, Traced) and x._trace is segment else x for x in own_outputs(out, self.mine)]
+
+
+def own_outputs(outputs: list[Any], mine: list[bool]) -> list[Any]:
+    """Return the outputs that depend on what a segment was given."""
+    return [x for x, m in zip(outputs, mine, strict=True) if m]
+
+
+def replayed(leaves: list[Any], call: Replay) -> Any:
+    """Return the outputs of a checkpointed function, through every trace that its leaves belong to."""
+    if isinstance(top_trace(leaves), (ReverseTrace, ForwardTrace)):
+        return bind(CHECKPOINT, (leaves, call), {})
+    if any(
+        [is_differentiated(x) for x in leaves]
+    ):  # by a level below a batch, which the first run did not look through
+        return call.again(leaves)
+    known, call.known = call.known, None
+    return known
+
+
+def replayed_vjp(g: Any, leaves: list[Any], call: Replay) -> list[Any]:
+    """Run the function again, this time noting its graph, and walk back through it."""
+    call.captured.check()
+    trace = ReplayTrace()
+    inner = [trace.leaf(x) for x in leaves]
+    n = len(call.inputs)
+    trace.leaves = inner[n:]
+    all_leaves = list(call.leaves)
+    for k, x in zip(call.inputs, inner[:n], strict=True):
+        all_leaves[k] = x
+    args, kwargs = call.treedef.unflatten(all_leaves)
+    out = call.f(*args, **kwargs)
+    trace.end()
+    outputs = own_outputs(tree.leaves(out), call.mine)
+    pairs = [(x.note, ct) for x, ct in zip(outputs, g, strict=True) if isinstance(x, Traced) and x._trace is trace]
+    cts, _ = walk([note for note, _ in pairs], [ct for _, ct in pairs], len(leaves))
+    return [np.zeros(shape_of(x), dtype_of(x)) if ct is None else ct for ct, x in zip(cts, leaves, strict=True)]
+
+
+CHECKPOINT = Primitive(
+    replayed, GENERAL, {"leaves": replayed_vjp}, name="checkpoint", signature="leaves, call", sequences=("leaves",)
+)
 
 
 def checkpoint(f: Callable[P, R]) -> Checkpoint[P, R]:

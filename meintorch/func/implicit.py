@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -136,11 +137,14 @@ def fixed_point(
 def implicit(find: Callable[[PyTree], Any], residual: Callable[[Any, PyTree], Any]) -> Callable[[PyTree], Any]:
     """Return ``find`` with the derivative that the equation ``residual(find(p), p) = 0`` implies."""
     solution = custom_jvp(find)
+    itself = weakref.ref(solution)  # the rule is a part of it: naming it there would be a cycle
 
     @solution.defjvp
     def rule(primals: tuple[PyTree, ...], tangents: tuple[PyTree, ...]) -> tuple[Any, Any]:
         (p,), (p_dot,) = primals, tangents
-        x = solution(p)
+        again = itself()
+        assert again is not None  # the call whose derivative this is holds it
+        x = again(p)
         matrix = jacfwd(lambda x: residual(x, p))(x)
         _, moved = jvp(lambda p: residual(x, p), (p,), (p_dot,))
         return x, -np.linalg.solve(matrix, moved)

@@ -11,7 +11,7 @@ from meintorch import tree
 from meintorch._typing import PyTree
 from meintorch.core.batching import entries_batch
 from meintorch.core.captured import Captured
-from meintorch.core.dead import DeadTrace
+from meintorch.core.dead import DeadTrace, has_nan
 from meintorch.core.graph import Node, walk
 from meintorch.core.primitive import constant, registry
 from meintorch.core.shapes import dtype_of, shape_of
@@ -162,27 +162,13 @@ def pull_back(roots: Sequence[Node], seeds: Sequence[Any], leaves: int, captured
         if not any([has_nan(ct) for ct in cts]):
             return cts, owned
     trace = DeadTrace()
-    masked = [trace.wrap(seed, np.zeros(shape_of(seed), bool)) for seed in seeds]
+    masked = [trace.living(seed) for seed in seeds]
     try:
         again, _ = walk(roots, masked, leaves)
     except Exception:  # noqa: BLE001 - a rule that cannot run on masks leaves the first result, which is honest
         return cts, owned
     lowered = [trace.lower(ct) for ct in again]
     return lowered, [False] * leaves
-
-
-def has_nan(ct: Any) -> bool:
-    """Tell whether a cotangent holds a NaN; one pass over the data."""
-    while isinstance(ct, Traced):
-        ct = ct.value
-    if ct is None:
-        return False
-    if ct.__class__ is np.ndarray and ct.size > 1 and ct.flags.c_contiguous and ct.dtype.kind == "f":
-        flat = ct.reshape(-1)
-        total = np.dot(flat, flat)  # a sum of squares is NaN only if an entry is, and faster than a sum
-    else:
-        total = np.add.reduce(ct, axis=None)
-    return bool(np.isnan(total))
 
 
 class Pullback:

@@ -10,7 +10,7 @@ import pytest
 
 from meintorch.core import specialise
 from meintorch.core.primitive import registry
-from meintorch.func import grad, value_and_grad
+from meintorch.func import grad, value_and_grad, vjp
 from meintorch.tensor import GraphTensor
 from tests.cases import Case
 from tests.cases.table import CASES
@@ -102,3 +102,55 @@ def test_specialisation_is_what_these_tests_are_about() -> None:
 def test_plain_engine_has_none(plain_engine: None) -> None:
     assert grad(np.sin)(0.0) == 1.0
     assert "__mul__" not in vars(GraphTensor)
+
+
+def test_a_view_of_a_cotangent_is_not_taken_for_our_own(engine: str) -> None:
+    """A real operand of a complex result gets np.real(g), a view of what the other operand gets."""
+    x, y = np.array([1.0, 2.0]), np.array([1 + 1j, 2 + 3j])
+
+    def f(x: Any, y: Any) -> Any:
+        q = x * x
+        z = x + y
+        return np.sum(np.real(z * z)) + np.sum(q)
+
+    gx, gy = grad(f, argnums=(0, 1))(x, y)
+    np.testing.assert_allclose(gy, 2 * (x + y))
+    np.testing.assert_allclose(gx, 2 * np.real(x + y) + 2 * x)
+
+
+def test_a_square_overflows_no_sooner_than_the_product(engine: str) -> None:
+    _, pullback = vjp(lambda x: x * x, np.array([0.01], np.float16))
+    np.testing.assert_allclose(pullback(np.array([40_000], np.float16))[0], 800, rtol=1e-2)
+
+
+N = 30_000
+
+
+@pytest.mark.parametrize(
+    ("f", "want"),
+    [
+        (lambda x: np.sum(np.where(np.arange(N) % 3, x, 0.0)), lambda x: np.arange(N) % 3 > 0),
+        (lambda x: np.sum(np.where(np.arange(N) % 3.0, 0.0, x)), lambda x: np.arange(N) % 3 == 0),
+        (lambda x: np.sum(np.maximum(x, 0.0)), lambda x: (x > 0) + 0.5 * (x == 0)),
+        (lambda x: np.max(x), lambda x: (x == x.max()) / np.sum(x == x.max())),
+        (lambda x: np.sum(np.max(x.reshape(-1, 3), axis=1)), lambda x: share_of_rows(x.reshape(-1, 3))),
+        (lambda x: np.sum(x.reshape(-1, 3) * np.ones((1, 3)) * x[:3]), lambda x: product_of_rows(x)),
+        (lambda x: np.sum(np.where(x > 0, np.log(x), 0.0)), lambda x: np.where(x > 0, 1 / np.where(x > 0, x, 1), 0)),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_paths_for_large_arrays(f: Any, want: Any) -> None:
+    x = np.round(np.random.default_rng(0).normal(size=N), 1)  # with ties and zeros
+    np.testing.assert_allclose(grad(f)(x), want(x), rtol=1e-10, atol=1e-10)
+    assert not np.signbit(grad(f)(x)[grad(f)(x) == 0]).any()
+
+
+def share_of_rows(rows: Any) -> Any:
+    hit = rows == rows.max(axis=1, keepdims=True)
+    return (hit / hit.sum(axis=1, keepdims=True)).ravel()
+
+
+def product_of_rows(x: Any) -> Any:
+    g = np.tile(x[:3], N // 3)
+    g[:3] += x.reshape(-1, 3).sum(axis=0)
+    return g

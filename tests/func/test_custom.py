@@ -357,3 +357,15 @@ def test_checkpoint_runs_again_in_the_backward_pass_only() -> None:
     close(pullback(1.0)[0], 6.0)
     assert len(runs) == 3
     assert out == 9.0
+
+
+def test_checkpoint_between_a_batch_and_an_outer_derivative() -> None:
+    """The batched values stop the first run short of the outer level, which an unbatched one belongs to as well."""
+
+    def f(x: Any) -> Any:
+        inner = grad(lambda u, b: checkpoint(lambda z: z * u)(u * b) ** 2)  # 4 u**3 b**2
+        return np.sum(vmap(inner, (None, 0))(x, np.array([1.0, 2.0])))
+
+    close(f(2.0), 160.0)
+    close(grad(f)(2.0), 240.0)
+    close(jvp(f, (2.0,), (1.0,))[1], 240.0)
