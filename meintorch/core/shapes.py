@@ -109,22 +109,35 @@ def unbroadcast(grad: Any, shape: Shape) -> Any:
 
     Parameters
     ----------
-    grad : array of any shape that shape broadcasts to
+    grad : array of any shape to which an operand of the given shape broadcasts
     shape : tuple of int
 
     Returns
     -------
-    array of shape shape and the dtype of grad; grad itself where nothing was broadcast
+    array of the given shape, in the dtype of grad; grad itself where nothing was broadcast
     """
     have = shape_of(grad)
     if have == tuple(shape):
         return grad
     lead = len(have) - len(shape)
-    if lead:
-        grad = np.add.reduce(grad, axis=tuple(range(lead)))
-        have = have[lead:]
-    stretched = tuple([i for i, (n, m) in enumerate(zip(have, shape, strict=True)) if n != m])
-    return np.add.reduce(grad, axis=stretched, keepdims=True) if stretched else grad
+    stretched = [lead + i for i, (n, m) in enumerate(zip(have[lead:], shape, strict=True)) if n != m]
+    axes = (*range(lead), *stretched)
+    large = grad.__class__ is ndarray and grad.size > 4096 and grad.dtype == np.float64 and grad.flags.c_contiguous
+    if large and axes == tuple(range(axes[0], axes[-1] + 1)):
+        return block_sum(grad, axes[0], axes[-1] + 1).reshape(shape)
+    total: Any = np.add.reduce(grad, axis=axes)
+    return total.reshape(shape) if stretched else total
+
+
+def block_sum(x: Any, start: int, stop: int) -> Any:
+    """Return the sum over neighbouring axes as a product with ones, many times as fast as NumPy's where they are short."""
+    before, along, after = math.prod(x.shape[:start]), math.prod(x.shape[start:stop]), math.prod(x.shape[stop:])
+    ones = np.ones(along)
+    if after == 1:
+        return np.dot(x.reshape(before, along), ones)
+    if before == 1:
+        return np.dot(ones, x.reshape(along, after))
+    return np.matmul(ones, x.reshape(before, along, after))
 
 
 def fit(h: Any, shape: Shape, dtype: np.dtype[Any]) -> Any:
@@ -163,7 +176,7 @@ def contract(x: Any, g: Any, shape: Shape, dtype: np.dtype[Any]) -> Any:
     if (
         g.__class__ is ndarray
         and x.__class__ is ndarray
-        and g.size > LARGE
+        and g.size > 10 * LARGE
         and x.dtype == g.dtype == dtype
         and dtype == np.float64  # einsum does not sum in pairs, which single precision would notice
         and len(shape) == g.ndim

@@ -294,6 +294,8 @@ def check_scalar(out: Any, transform: Transformed[Any, Any], *, holomorphic: boo
     dtype = getattr(out, "dtype", None)
     if dtype is None and isinstance(out, (int, float)) and not isinstance(out, bool):
         return
+    if dtype is not None and shape_of(out) == () and dtype.kind == ("c" if holomorphic else "f"):
+        return
     name = repr(transform)
     if dtype is None:
         raise OutputError(
