@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from meintorch import errors
+from meintorch.core.captured import is_writable
 from meintorch.func import checkpoint, custom_jvp, grad, root, value_and_grad, vjp
 from meintorch.tensor import Tensor
 
@@ -379,6 +380,166 @@ def test_larger_arrays_that_were_filled_again_are_an_error_that_names_the_line(n
     kept *= 2.0
     with pytest.raises(errors.InPlaceError, match="written to afterwards"):
         pullback(1.0)
+
+
+def test_a_replay_that_computes_something_else_is_an_error() -> None:
+    b = np.ones(2)
+    draw = np.random.default_rng(0)
+    scale = [1.0]
+
+    def loop(x: Any) -> Any:
+        total = 0.0
+        for k in range(3):
+            total = total + np.sum(checkpoint(lambda u: u * (k + 1))(x))  # noqa: B023  the variable of the loop is the point
+        return total
+
+    def refilled(x: Any) -> Any:
+        total = 0.0
+        for k in range(3):
+            b[:] = k + 1
+            total = total + np.sum(checkpoint(lambda u: u * np.exp(b))(x))
+        return total
+
+    def state(x: Any) -> Any:
+        y = checkpoint(lambda u: u * scale[0])(x)
+        scale[0] += 1.0
+        return np.sum(y)
+
+    def dropout(x: Any) -> Any:
+        return np.sum(checkpoint(lambda u: u * (draw.random(100) > 0.5))(x))
+
+    def closes_over_more(x: Any) -> Any:
+        extra: list[Any] = []
+        y = checkpoint(lambda u: sum(extra, u * 2.0))(x)
+        extra.append(x + 1.0)
+        return np.sum(y)
+
+    for f, n in ((loop, 2), (refilled, 2), (state, 2), (dropout, 100), (closes_over_more, 2)):
+        with pytest.raises(errors.InPlaceError, match="another result"):
+            grad(f)(np.ones(n))
+        with pytest.raises(errors.InPlaceError, match="another result"):
+            grad(lambda x: np.sum(grad(f)(x)))(np.ones(n))  # noqa: B023
+
+
+def write_negative(a: Any) -> None:
+    np.negative(a, out=a)
+
+
+def write_double(a: Any) -> None:
+    a *= 2
+
+
+def write_sorted(a: Any) -> None:
+    a.sort()
+
+
+def write_reversed(a: Any) -> None:
+    a[:] = a[::-1].copy()
+
+
+def write_rolled(a: Any) -> None:
+    a[:] = np.roll(a, 1)
+
+
+def write_swapped(a: Any) -> None:
+    a[[0, 1]] = a[[1, 0]]
+
+
+def write_one(a: Any) -> None:
+    a[5] = 7
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "c16", "i8", "strided", "nan"])
+@pytest.mark.parametrize(
+    "write",
+    [write_negative, write_double, write_sorted, write_reversed, write_rolled, write_swapped, write_one],
+)
+def test_every_write_to_a_medium_array_is_noticed(write: Any, dtype: str) -> None:
+    a = np.random.default_rng(0).normal(size=16_384) * 100
+    if dtype == "strided":
+        a = a[::2]
+    elif dtype == "nan":
+        a[3] = np.nan
+    else:
+        a = a.astype(dtype)
+
+    def f(x: Any) -> Any:
+        y = np.sum(np.real(x[0] * a))
+        write(a)
+        return y
+
+    with pytest.raises(errors.InPlaceError, match="written to afterwards"):
+        grad(f)(np.ones(2))
+
+
+@pytest.mark.parametrize("n", [5_000, 100_000])
+def test_an_array_that_was_changed_and_changed_back_is_noticed(n: int) -> None:
+    def f(x: Any) -> Any:
+        a = np.ones(n)
+        y = np.sum(x * a)
+        a[:] = 2.0
+        z = np.sum(x * a)
+        a[:] = 1.0
+        return y + z
+
+    with pytest.raises(errors.InPlaceError, match="written to afterwards"):
+        grad(f)(np.ones(n))
+
+
+def broadcast_view(base: Any) -> Any:
+    return np.broadcast_to(base, (100, 150))
+
+
+def sliding_view(base: Any) -> Any:
+    return np.lib.stride_tricks.sliding_window_view(base, 50)
+
+
+def fixed_view(base: Any) -> Any:
+    view = np.ones((40, 150))[:]
+    view.base[:] = base
+    view.flags.writeable = False
+    return view
+
+
+@pytest.mark.parametrize("look", [broadcast_view, sliding_view, fixed_view])
+def test_read_only_views_of_writable_memory_are_checked(look: Any) -> None:
+    base = np.random.default_rng(0).normal(size=150)
+    view = look(base)
+    owner = view.base if look is fixed_view else base
+
+    def f(x: Any) -> Any:
+        y = np.sum(x * view)
+        owner[:] = 0.0
+        return y
+
+    with pytest.raises(errors.InPlaceError, match="written to afterwards"):
+        grad(f)(np.ones(()))
+
+
+def test_memory_that_nobody_can_write_to_is_not_checked() -> None:
+    constant = np.frombuffer(np.ones(5_000).tobytes())
+    assert not is_writable(constant)
+    assert grad(lambda x: np.sum(x * constant))(2.0) == 5_000.0
+
+
+def test_subclasses_and_memory_maps_are_kept_by_value(tmp_path: Any) -> None:
+    class Sub(np.ndarray):
+        pass
+
+    for n in (5, 5_000):
+        for a in (np.memmap(tmp_path / f"a{n}", dtype=float, mode="w+", shape=(n,)), np.ones(n).view(Sub)):
+            a[:] = 3.0
+
+            def f(x: Any) -> Any:
+                y = np.sum(x * a)  # noqa: B023
+                a[:] = 0.0  # noqa: B023
+                return y
+
+            if n == 5:
+                np.testing.assert_array_equal(grad(f)(np.ones(n)), 3.0)
+            else:
+                with pytest.raises(errors.InPlaceError, match="written to afterwards"):
+                    grad(f)(np.ones(n))
 
 
 def test_one_entry_of_a_medium_array_is_noticed() -> None:

@@ -207,7 +207,7 @@ class Call:
         return args, {name: keep(name, x) for name, x in self.kwargs.items()}
 
     def _kept(self, x: Any, code: CodeType | None, offset: int) -> Any:
-        if x.__class__ is np.ndarray:
+        if isinstance(x, np.ndarray):
             if x.size <= SMALL:
                 return x.copy()
             self.trace.captured.add(x, code, offset)

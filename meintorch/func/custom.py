@@ -15,13 +15,13 @@ import numpy as np
 
 from meintorch import tree
 from meintorch._typing import PyTree, Rule
-from meintorch.core.captured import Captured
+from meintorch.core.captured import WHOLE, Captured, samples, weights
 from meintorch.core.forward import ForwardTrace
 from meintorch.core.graph import ReverseTrace, walk
 from meintorch.core.primitive import ELEMENTWISE, GENERAL, Primitive, split_sequences
 from meintorch.core.shapes import dtype_of, shape_of
 from meintorch.core.trace import Trace, Traced, bind, caller, here, top_trace
-from meintorch.errors import NoRuleError, RowError, TreeError
+from meintorch.errors import InPlaceError, NoRuleError, RowError, TreeError
 from meintorch.func._transform import P, R, Transformed
 from meintorch.tensor import DualTensor
 
@@ -446,7 +446,7 @@ class Segment(Trace):
             if x._trace is self:
                 return x.value
             return self.capture(x).value if isinstance(x._trace, (ReverseTrace, ForwardTrace)) else x
-        if x.__class__ is np.ndarray:
+        if isinstance(x, np.ndarray):
             self.captured.add(x, *caller())  # the function is run again: it has to find the same values
         return x.__class__([self.unwrap(e) for e in x]) if x.__class__ in (list, tuple) else x
 
@@ -485,10 +485,11 @@ def is_differentiated(x: Any) -> bool:
 class ReplayTrace(ReverseTrace):
     """Notes the graph of a checkpointed function; what it closes over is replaced by leaves, in the order of first use."""
 
-    __slots__ = ("leaves", "seen")
+    __slots__ = ("f", "leaves", "seen")
 
-    def __init__(self) -> None:
+    def __init__(self, f: Any) -> None:
         super().__init__()
+        self.f = f
         self.leaves: list[Any] = []
         self.seen: dict[int, tuple[Traced, Any]] = {}
 
@@ -504,6 +505,8 @@ class ReplayTrace(ReverseTrace):
             if x._trace is self or not isinstance(x._trace, (ReverseTrace, ForwardTrace)):
                 return x
             if id(x) not in self.seen:
+                if len(self.seen) == len(self.leaves):
+                    raise another(self.f)
                 self.seen[id(x)] = (x, self.leaves[len(self.seen)])
             return self.seen[id(x)][1]
         return x.__class__([self.adopt(e) for e in x]) if x.__class__ in (list, tuple) else x
@@ -532,7 +535,15 @@ class Replay:
         self.leaves = [None if k in inputs else x for k, x in enumerate(leaves)]
         self.mine = mine
         self.known: list[Any] | None = known
+        self.sketches = [sketch(x) for x in known]
         self.captured = captured
+
+    def compare(self, outputs: list[Any]) -> None:
+        """Raise if the function gave other outputs than the first time."""
+        for was, now in zip(self.sketches, map(sketch, outputs), strict=True):
+            with np.errstate(all="ignore"):
+                if was[0] == now[0] and abs(now[1] - was[1]) > was[2]:
+                    raise another(self.f)
 
     def again(self, leaves: list[Any]) -> list[Any]:
         """Run the function on other leaves, natively at whatever levels they belong to."""
@@ -541,6 +552,27 @@ class Replay:
         out = tree.leaves(segment.run(self.f, self.treedef, self.leaves, self.inputs, leaves[:n]))
         segment.end()
         return [x.value if isinstance(x, Traced) and x._trace is segment else x for x in own_outputs(out, self.mine)]
+
+
+def sketch(x: Any) -> tuple[int, Any, float]:
+    """Return an array's size, its product with fixed weights, and how far that may move by rounding alone."""
+    while isinstance(x, Traced):
+        x = x.value
+    x = np.ravel(x)
+    size = x.size
+    if size > WHOLE:
+        x = x[samples(size)]
+    with np.errstate(all="ignore"):
+        return size, np.einsum("i,i", x, weights(x.size)), np.sqrt(np.finfo(x.dtype).eps) * float(np.sum(np.abs(x)))
+
+
+def another(f: Any) -> InPlaceError:
+    """Make the error for a function that computes something else when it is run again."""
+    return InPlaceError(
+        f"checkpoint({getattr(f, '__name__', f)}): the function gave another result when the backward pass ran it again. "
+        f"Something that it uses was changed in between: an array, a variable of a loop, or the state of a random generator. "
+        f"Pass that in as an argument, or draw random numbers before."
+    )
 
 
 def own_outputs(outputs: list[Any], mine: list[bool]) -> list[Any]:
@@ -563,7 +595,7 @@ def replayed(leaves: list[Any], call: Replay) -> Any:
 def replayed_vjp(g: Any, leaves: list[Any], call: Replay) -> list[Any]:
     """Run the function again, this time noting its graph, and walk back through it."""
     call.captured.check()
-    trace = ReplayTrace()
+    trace = ReplayTrace(call.f)
     inner = [trace.leaf(x) for x in leaves]
     n = len(call.inputs)
     trace.leaves = inner[n:]
@@ -573,7 +605,11 @@ def replayed_vjp(g: Any, leaves: list[Any], call: Replay) -> list[Any]:
     args, kwargs = call.treedef.unflatten(all_leaves)
     out = call.f(*args, **kwargs)
     trace.end()
-    outputs = own_outputs(tree.leaves(out), call.mine)
+    outputs = tree.leaves(out)
+    if len(outputs) != len(call.mine):
+        raise another(call.f)
+    outputs = own_outputs(outputs, call.mine)
+    call.compare(outputs)
     pairs = [(x.note, ct) for x, ct in zip(outputs, g, strict=True) if isinstance(x, Traced) and x._trace is trace]
     cts, _ = walk([note for note, _ in pairs], [ct for _, ct in pairs], len(leaves))
     return [np.zeros(shape_of(x), dtype_of(x)) if ct is None else ct for ct, x in zip(cts, leaves, strict=True)]
