@@ -110,6 +110,8 @@ class Selection:
         self.argnames = argnames
         self.places: list[Any] = [position_of(n, args, name) for n in as_tuple(self.argnums)]
         for keyword in as_tuple(argnames):
+            if not isinstance(keyword, str):
+                raise InputError(f"argnames has to be a string, or a tuple or list of strings; {keyword!r} is not one")
             if keyword not in kwargs:
                 raise InputError(
                     f"argnames={keyword!r} asks for an argument that {name} was not given by keyword. Pass it as "
@@ -161,6 +163,8 @@ def as_tuple(x: Any) -> tuple[Any, ...]:
 
 def position_of(number: Any, args: tuple[Any, ...], name: str) -> int:
     """Return a position that an entry of argnums names."""
+    if number.__class__ is not int and not isinstance(number, np.integer):
+        raise InputError(f"argnums has to be an integer, or a tuple or list of integers; {number!r} is not one")
     if not -len(args) <= number < len(args):
         raise InputError(
             f"argnums={number} asks for an argument that {name} was not given: it was called with {len(args)} "

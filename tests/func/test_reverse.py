@@ -153,6 +153,19 @@ def test_argnums() -> None:
     close(grad(f, argnums=[0])(2.0, 3.0, 5.0)[0], 45.0)
 
 
+@pytest.mark.parametrize("argnums", [True, 1.0, "x", np.array([0, 1]), {0, 1}, (0, False)])
+def test_argnums_are_integers(argnums: Any) -> None:
+    with pytest.raises(errors.InputError, match="integer"):
+        grad(lambda a, b: a * b, argnums)(2.0, 3.0)
+    assert grad(lambda a, b: a * b, np.int64(1))(2.0, 3.0) == 2.0
+
+
+@pytest.mark.parametrize("argnames", [{"b"}, 1, ("b", 0)])
+def test_argnames_are_strings(argnames: Any) -> None:
+    with pytest.raises(errors.InputError, match="string"):
+        grad(lambda a, b: a * b, argnames=argnames)(2.0, b=3.0)
+
+
 def test_argnames() -> None:
     f = lambda a, *, b, c=1.0: a * b * b * c  # noqa: E731
     close(grad(f, argnames="b")(2.0, b=3.0), 12.0)
