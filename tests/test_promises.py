@@ -501,6 +501,25 @@ def fixed_view(base: Any) -> Any:
     return view
 
 
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x, a: np.concatenate([x, a]),
+        lambda x, a: np.stack([a, x]),
+        lambda x, a: np.append(x, a),
+        lambda x, a: np.where(np.arange(10_000) % 2 == 0, x, a),
+    ],
+)
+def test_an_array_that_no_derivative_needs_may_be_written_to(use: Any) -> None:
+    def f(x: Any) -> Any:
+        a = np.ones(10_000)
+        y = np.sum(use(x, a))
+        a[:] = -1.0
+        return y
+
+    assert np.sum(grad(f)(np.ones(10_000))) in (5_000.0, 10_000.0)
+
+
 @pytest.mark.parametrize("look", [broadcast_view, sliding_view, fixed_view])
 def test_read_only_views_of_writable_memory_are_checked(look: Any) -> None:
     base = np.random.default_rng(0).normal(size=150)

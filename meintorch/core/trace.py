@@ -89,7 +89,7 @@ class Call:
     inputs : all traced values
     """
 
-    __slots__ = ("args", "inputs", "kwargs", "places", "prim", "trace", "traced")
+    __slots__ = ("args", "inputs", "kwargs", "places", "plain", "prim", "trace", "traced")
 
     def __init__(self, trace: Trace, prim: Primitive, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.trace = trace
@@ -97,6 +97,7 @@ class Call:
         self.traced: dict[str, Any] = {}
         self.places: dict[str, int | str] = {}
         self.inputs: list[Traced] = []
+        self.plain: set[int] = set()  # the ids of arguments that are not traced here
         self.args = [self._open(x, k, *prim.parameter_at(k)) for k, x in enumerate(args)]
         self.kwargs = {name: self._open(x, name, name, -1) for name, x in kwargs.items()}
 
@@ -104,6 +105,7 @@ class Call:
         """Call the primitive on the unwrapped arguments."""
         if self.prim.forward is not None:
             ans, self.kwargs["saved"] = self.prim.forward(*self.args, **self.kwargs)
+            self.plain.add(id(self.kwargs["saved"]))
             return ans
         try:
             ans = self.prim.fun(*self.args, **self.kwargs)
@@ -126,6 +128,7 @@ class Call:
                 raise no_derivative(self.prim, parameter)
             if parameter in self.prim.rules and parameter not in self.prim.sequences:
                 return np.asarray(x)  # rules take arrays; and a list may be changed before the backward pass
+            self.plain.add(id(x))
             return x
         if not isinstance(x, Traced) or x._trace is not self.trace:
             if x.__class__ is not np.ndarray and isinstance(x, np.ndarray) and x.__array_priority__ > 0:
@@ -134,6 +137,7 @@ class Call:
                     f"{here()}: {self.prim.name} met a {kind}, whose operators do not mean what an ndarray's do. Take "
                     f"np.asarray(x) of it."
                 )
+            self.plain.add(id(x))
             return x
         if self.prim.rules.get(parameter) is None:
             raise no_derivative(self.prim, parameter)
@@ -182,37 +186,19 @@ class Call:
         place = self.places[parameter]
         return self.kwargs[place] if isinstance(place, str) else self.args[place]
 
-    def kept(self, code: CodeType | None, offset: int) -> tuple[list[Any], dict[str, Any]]:
-        """Return the arguments as residuals keep them: those that were not traced as they are now."""
-        traced: dict[Any, Any] = {}
-        for parameter, place in self.places.items():
-            found = self.traced[parameter]
-            traced[place] = {i for i, _ in found} if found.__class__ is list and self.prim.variadic is None else None
+    def kept(self, residuals: tuple[Any, ...], code: CodeType | None, offset: int) -> tuple[Any, ...]:
+        """Return residuals with the plain arrays of the user's as they are now: copied, or registered as captured."""
+        return tuple([self._kept(x, False, code, offset) for x in residuals])
 
-        def keep(place: Any, x: Any) -> Any:
-            if place not in traced:
-                return self._kept(x, code, offset)
-            elements = traced[place]
-            if elements is None:
-                return x
-            return x.__class__([e if i in elements else self._kept(e, code, offset) for i, e in enumerate(x)])
-
-        if self.prim.variadic is not None:
-            inside = {place for name, place in self.places.items() if self.traced[name].__class__ is not list}
-            lists = [found for found in self.traced.values() if found.__class__ is list]
-            inside |= {i + self.prim.variadic for found in lists for i, _ in found}
-            args = [x if k in inside else self._kept(x, code, offset) for k, x in enumerate(self.args)]
-        else:
-            args = [keep(k, x) for k, x in enumerate(self.args)]
-        return args, {name: keep(name, x) for name, x in self.kwargs.items()}
-
-    def _kept(self, x: Any, code: CodeType | None, offset: int) -> Any:
+    def _kept(self, x: Any, inside: bool, code: CodeType | None, offset: int) -> Any:
         if isinstance(x, np.ndarray):
-            if x.size <= SMALL:
-                return x.copy()
-            self.trace.captured.add(x, code, offset)
+            if inside or id(x) in self.plain:
+                if x.size <= SMALL:
+                    return x.copy()
+                self.trace.captured.add(x, code, offset)
         elif x.__class__ is tuple or x.__class__ is list:
-            return x.__class__([self._kept(e, code, offset) for e in x])
+            inside = inside or id(x) in self.plain
+            return x.__class__([self._kept(e, inside, code, offset) for e in x])
         return x
 
     def with_argument(self, parameter: str, element: int, value: Any) -> tuple[list[Any], dict[str, Any]]:
