@@ -561,6 +561,23 @@ def test_subclasses_and_memory_maps_are_kept_by_value(tmp_path: Any) -> None:
                     grad(f)(np.ones(n))
 
 
+def test_the_line_is_the_users_where_derivatives_are_nested() -> None:
+    a = np.ones(5_000)
+
+    def f(x: Any) -> Any:
+        inner = grad(lambda u: np.sum(u * u * a))(x)
+        a[:] = 2.0
+        return np.sum(inner)
+
+    with pytest.raises(errors.InPlaceError, match=r"test_promises\.py line \d+, in"):
+        grad(f)(np.ones(5_000))
+    a[:] = 1.0
+    with pytest.raises(errors.InPlaceError, match=r"test_promises\.py line \d+, in"):
+        grad(lambda x: np.sum(np.sin(grad(lambda u: np.sum(a * u * u))(x) * x) * [write_double(a), 1.0][1]))(
+            np.ones(5_000)
+        )
+
+
 def test_one_entry_of_a_medium_array_is_noticed() -> None:
     def f(x: Any) -> Any:
         w = np.ones(20_000)

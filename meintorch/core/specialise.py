@@ -20,7 +20,7 @@ from meintorch.core.captured import SMALL
 from meintorch.core.graph import ReverseTrace, add_to, pull
 from meintorch.core.primitive import ELEMENTWISE, Primitive, needs_of
 from meintorch.core.shapes import contract, fit
-from meintorch.core.trace import bind
+from meintorch.core.trace import bind, caller
 
 enabled = os.environ.get("MEINTORCH_SPECIALISE", "1") != "0"
 
@@ -82,8 +82,7 @@ KEEP = """
             if {x}.size <= SMALL:
                 {x} = {x}.copy()
             else:
-                frame = getframe({depth})
-                trace.captured.add({x}, frame.f_code, frame.f_lasti)
+                trace.captured.add({x}, *caller())
 """
 # The operand on the left is traced; that on the right may be.
 LEFT = """
@@ -205,6 +204,7 @@ def compile_forward(prim: Primitive, call: str, form: str, depth: int) -> Callab
         "SMALL": SMALL,
         "add_to": add_to,
         "bind": bind,
+        "caller": caller,
         "contract": contract,
         "fit": fit,
         "float64": np.float64,
@@ -246,7 +246,7 @@ def compile_forward(prim: Primitive, call: str, form: str, depth: int) -> Callab
                     depth=depth, side=side, parents=parents, keep=listed(keep), same=test, fits=fits
                 )
         left = LEFT.format(
-            keep_right=KEEP.format(x="x2", depth=depth) if "x2" in keep_of("x1") else "",
+            keep_right=KEEP.format(x="x2") if "x2" in keep_of("x1") else "",
             call=call,
             both=notes["both"],
             weak=notes["weak_left"],
@@ -254,7 +254,7 @@ def compile_forward(prim: Primitive, call: str, form: str, depth: int) -> Callab
             fallback="bind(prim, (a, b), {})",
         )
         right = RIGHT.format(
-            keep_left=KEEP.format(x="x1", depth=depth) if "x1" in keep_of("x2") else "",
+            keep_left=KEEP.format(x="x1") if "x1" in keep_of("x2") else "",
             call=call,
             weak=notes["weak_right"],
             right=notes["right"],
