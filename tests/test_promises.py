@@ -578,6 +578,20 @@ def test_the_line_is_the_users_where_derivatives_are_nested() -> None:
         )
 
 
+@pytest.mark.parametrize("n", [5_000, 100_000])
+def test_the_object_style_checks_large_arrays_too(n: int) -> None:
+    v, a = Tensor(np.ones(n)), np.ones(n)
+    y = (v * a).sum()
+    a[:] = 7.0
+    with pytest.raises(errors.InPlaceError, match=r"test_promises\.py line \d+, in .*written to afterwards"):
+        y.backward()
+    for step in range(3):  # a buffer that is filled again for each graph
+        a[:] = step
+        v.zero_grad()
+        (v * a).sum().backward()
+        np.testing.assert_array_equal(v.grad, step)
+
+
 def test_one_entry_of_a_medium_array_is_noticed() -> None:
     def f(x: Any) -> Any:
         w = np.ones(20_000)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import threading
 from collections.abc import Callable, Sequence
 from types import CodeType
 from typing import Any
@@ -26,10 +27,13 @@ from meintorch.errors import NoRuleError
 class Note:
     """What the object style notes about a tensor: its node, and what a learner sees as ``_children``, ``.grad``, ..."""
 
-    __slots__ = ("backward", "children", "grad", "kept", "node", "op")
+    __slots__ = ("backward", "captured", "children", "grad", "kept", "node", "op")
 
-    def __init__(self, node: Node, children: tuple[Traced, ...], op: str, kept: bool) -> None:
+    def __init__(
+        self, node: Node, children: tuple[Traced, ...], op: str, kept: bool, captured: Captured | None = None
+    ) -> None:
         self.node = node
+        self.captured = captured
         self.children = children
         self.op = op
         self.kept = kept  # made by an operation: its data are ours and do not change
@@ -44,13 +48,25 @@ class Cotangents(dict[int, Any]):
         return None
 
 
-class Unchecked(Captured):
-    """Keeps no record: this trace never ends, and would hold every array for ever."""
+class Pending(threading.local):
+    """The large arrays that the operation running in this thread keeps, until its result's note takes them over.
 
-    __slots__ = ()
+    The trace itself never ends: a record of its own would hold every array for ever.
+    """
+
+    def __init__(self) -> None:
+        self._captured: Captured | None = None
 
     def add(self, x: Any, code: CodeType | None, offset: int) -> None:
-        """Forget the array at once."""
+        """Remember an array, and the user's line that used it."""
+        if self._captured is None:
+            self._captured = Captured()
+        self._captured.add(x, code, offset)
+
+    def take(self) -> Captured | None:
+        """Return the record, and start another."""
+        captured, self._captured = self._captured, None
+        return captured
 
 
 class ObjectTrace(ReverseTrace):
@@ -61,7 +77,7 @@ class ObjectTrace(ReverseTrace):
     def __init__(self) -> None:
         super().__init__()
         self.level = 0
-        self.captured = Unchecked()
+        self.captured: Any = Pending()
         self._serials = itertools.count()
 
     def count(self) -> int:
@@ -79,7 +95,7 @@ class ObjectTrace(ReverseTrace):
         t.value = np.asarray(value, dtype=np.float64)
         t._trace = self
         recipe = node[2][4] if node[1] is pull_pick else node[4]
-        t.note = Note(node, tuple(dict.fromkeys(parents)), recipe.symbol, True)
+        t.note = Note(node, tuple(dict.fromkeys(parents)), recipe.symbol, True, self.captured.take())
         return t
 
     def open(self, t: Traced) -> Any:
@@ -94,6 +110,9 @@ class ObjectTrace(ReverseTrace):
     def backward(self, root: Traced) -> None:
         """Walk back from ``root``, seeded with ones, and add to ``.grad`` of every tensor of its graph."""
         graph = gather(root)
+        for t, _ in graph.values():
+            if t is not None and t.note.captured is not None:
+                t.note.captured.check()
         serial = self.node_of(root)[0]
         seed = np.ones(np.shape(root.value))
         with np.errstate(all="ignore"):
