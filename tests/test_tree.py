@@ -810,7 +810,7 @@ def containers(children):
     )
 
 
-scalars = st.one_of(st.floats(allow_nan=False), st.integers(), st.text(max_size=2), st.none(), st.just(math.cos))
+scalars = st.one_of(st.floats(allow_nan=False), st.integers(), st.text("ab.", max_size=2), st.none(), st.just(math.cos))
 trees = st.recursive(scalars, containers, max_leaves=20)
 
 
