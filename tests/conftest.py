@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import gc
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -11,6 +12,18 @@ from meintorch.core import specialise
 from meintorch.tensor import OPERATORS, GraphTensor
 
 GENERATED = {"__array_ufunc__", "__getitem__", *[f"__{side}{name}__" for name in OPERATORS for side in ("", "r")]}
+
+
+def assert_no_cycles(call: Callable[[], object]) -> None:
+    """A call leaves nothing for the garbage collector."""
+    call()
+    gc.collect()
+    gc.disable()
+    try:
+        call()
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
 
 
 @pytest.fixture

@@ -87,6 +87,7 @@ class Call:
         sequence of arrays, to a list of (element, traced value)
     places : from the same names to where the argument stands: a position or a keyword
     inputs : all traced values
+    plain : the ids of the arguments that are not traced here
     """
 
     __slots__ = ("args", "inputs", "kwargs", "places", "plain", "prim", "trace", "traced")
@@ -97,7 +98,7 @@ class Call:
         self.traced: dict[str, Any] = {}
         self.places: dict[str, int | str] = {}
         self.inputs: list[Traced] = []
-        self.plain: set[int] = set()  # the ids of arguments that are not traced here
+        self.plain: set[int] = set()
         self.args = [self._open(x, k, *prim.parameter_at(k)) for k, x in enumerate(args)]
         self.kwargs = {name: self._open(x, name, name, -1) for name, x in kwargs.items()}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 import math
 import pickle
 import tracemalloc
@@ -15,6 +14,7 @@ import pytest
 
 from meintorch import errors
 from meintorch.func import grad, jvp, stop_gradient, value_and_grad, vjp, vmap
+from tests.conftest import assert_no_cycles
 
 
 class Pair(NamedTuple):
@@ -460,14 +460,7 @@ def test_the_object() -> None:
 
 def test_no_cycles() -> None:
     for call in (lambda: vmap(lambda x: np.sum(np.tanh(x) * x))(X), lambda: vmap(grad(lambda x: np.sum(x**3)))(X)):
-        call()
-        gc.collect()
-        gc.disable()
-        try:
-            call()
-            assert gc.collect() == 0
-        finally:
-            gc.enable()
+        assert_no_cycles(call)
 
 
 # ---------------------------------------------------------------- what goes wrong

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 import tracemalloc
 from collections import OrderedDict
 from collections.abc import Callable
@@ -15,6 +14,7 @@ import pytest
 
 from meintorch import errors
 from meintorch.func import grad, jvp, linearize, vjp
+from tests.conftest import assert_no_cycles
 
 
 class Pair(NamedTuple):
@@ -499,14 +499,7 @@ def test_jvp_and_linearize_leave_no_cycles() -> None:
         lambda: jvp(grad(lambda x: np.sum(x**3)), (x,), (x,)),
     ]
     for call in calls:
-        call()
-        gc.collect()
-        gc.disable()
-        try:
-            call()
-            assert gc.collect() == 0
-        finally:
-            gc.enable()
+        assert_no_cycles(call)
 
 
 def test_memory_of_a_long_loop_is_flat_in_forward_mode() -> None:

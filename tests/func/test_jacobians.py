@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 import pickle
 import tracemalloc
 from collections.abc import Callable
@@ -14,6 +13,7 @@ import pytest
 
 from meintorch import errors
 from meintorch.func import gauss_newton_product, grad, hessian, hvp, jacfwd, jacobian, jacrev, jvp, vjp
+from tests.conftest import assert_no_cycles
 
 each = pytest.mark.parametrize("jac", [jacrev, jacfwd, jacobian], ids=["jacrev", "jacfwd", "jacobian"])
 
@@ -180,15 +180,7 @@ def test_aux_is_worth_the_functions_own(jac: Any) -> None:
     assert aux[2] == 1
 
 
-@pytest.mark.parametrize(
-    "jac",
-    [
-        jacrev,
-        jacfwd,
-        jacobian,
-    ],
-    ids=["jacrev", "jacfwd", "jacobian"],
-)
+@each
 def test_empty_trees(jac: Any) -> None:
     assert jac(lambda x: 1.0)({}) == {}
     assert jac(lambda x, y: (y, 2.0))([], 3.0) == ([], [])
@@ -253,15 +245,7 @@ def test_dtype_is_kept(jac: Any, dtype: Any) -> None:
     assert jac(lambda x: np.stack([x, x]))(dtype(2)).dtype == dtype
 
 
-@pytest.mark.parametrize(
-    "jac",
-    [
-        jacrev,
-        jacfwd,
-        jacobian,
-    ],
-    ids=["jacrev", "jacfwd", "jacobian"],
-)
+@each
 def test_each_argument_gives_its_own_dtype(jac: Any) -> None:
     x, y = np.ones(2, np.float32), np.ones(2)
     for shape in ((2,), (5, 2)):
@@ -339,15 +323,7 @@ def test_holomorphic_refusals(jac: Any) -> None:
         jac(lambda x: x * 1j)(np.ones(2))
 
 
-@pytest.mark.parametrize(
-    "jac",
-    [
-        jacrev,
-        jacfwd,
-        jacobian,
-    ],
-    ids=["jacrev", "jacfwd", "jacobian"],
-)
+@each
 def test_a_complex_output_of_a_number_is_refused(jac: Any) -> None:
     with pytest.raises(errors.OutputError, match=r"output is complex.*holomorphic=True"):
         jac(lambda x: x * 1j)(2.0)
@@ -421,14 +397,7 @@ def test_no_cycles(jac: Any) -> None:
         hvp(lambda x: np.sum(x**3), np.ones(3), np.ones(3))
         gauss_newton_product(lambda x: x**2, np.ones(3), np.ones(3))
 
-    call()
-    gc.collect()
-    gc.disable()
-    try:
-        call()
-        assert gc.collect() == 0
-    finally:
-        gc.enable()
+    assert_no_cycles(call)
 
 
 def test_forward_mode_runs_the_function_on_all_directions_at_once() -> None:
