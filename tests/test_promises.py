@@ -20,6 +20,7 @@ from meintorch import errors
 from meintorch.core.captured import is_writable
 from meintorch.func import checkpoint, custom_jvp, grad, root, value_and_grad, vjp
 from meintorch.tensor import Tensor
+from tests.conftest import objects_left_by
 
 # ---------------------------------------------------------------- P4: inputs untouched
 
@@ -86,18 +87,6 @@ def test_coroutines_that_interleave() -> None:
 
 
 # ---------------------------------------------------------------- P6: nothing left behind
-
-
-def objects_left_by(call: Callable[[], Any]) -> int:
-    """Return how many objects a call leaves that only the collector can free."""
-    call()
-    gc.collect()
-    gc.disable()
-    try:
-        call()
-        return gc.collect()
-    finally:
-        gc.enable()
 
 
 @pytest.mark.parametrize(
