@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
@@ -20,27 +21,22 @@ from meintorch.core.dead import DeadTrace
 from meintorch.core.forward import ForwardTrace
 from meintorch.core.graph import ReverseTrace, pull_pick
 from meintorch.core.objects import OBJECTS, Cotangents, Note
-from meintorch.core.primitive import registry
-from meintorch.core.shapes import astype, discretize, unbroadcast
-from meintorch.core.trace import Traced, bind, here, primitive_of
-from meintorch.errors import BatchError, InPlaceError, InputError, LostDerivativeError
+from meintorch.core.memory import bottom
+from meintorch.core.primitive import find, registry
+from meintorch.core.shapes import astype, discretize, dtype_of, may_repeat, shape_of, unbroadcast
+from meintorch.core.storage import CONSTANTS, ConstantTrace, constant, write
+from meintorch.core.trace import Traced, bind, here, primitive_of, top_trace
+from meintorch.errors import BatchError, InPlaceError, InputError, LostDerivativeError, NoRuleError
 
 __all__ = ["Tensor", "as_tensor", "unbroadcast"]
 
 Method: TypeAlias = Callable[..., Any]
 
 
-def plain(x: Any) -> Any:
-    """Return the plain array or scalar inside a value that may be traced by several levels."""
-    while isinstance(x, Traced):
-        x = x.value
-    return x
-
-
 def is_batched(x: Any) -> bool:
     """Tell whether a value stands for a batch of examples, at any level."""
     while isinstance(x, Traced):
-        if isinstance(x, BatchTensor):
+        if isinstance(x._trace, BatchTrace):
             return True
         x = x.value
     return False
@@ -59,7 +55,26 @@ def lost(what: str, instead: str, x: Any = None) -> LostDerivativeError:
     )
 
 
-def _binary(fun: Callable[..., Any], symbol: str) -> tuple[Method, Method, Method]:
+def is_scalar(t: Traced) -> bool:
+    """Tell whether a value stands for a NumPy scalar rather than for an array without axes."""
+    if is_batched(t):
+        return t.shape == () and (getattr(t, "place", None) is None or t.place.path is None)  # type: ignore[attr-defined]
+    return not isinstance(bottom(t), np.ndarray)
+
+
+def assign(target: Any, value: Any) -> Any:
+    """Write a whole array into another, as ufuncs do with ``out=``, and return that."""
+    dtype = dtype_of(value)
+    if not np.can_cast(dtype, target.dtype, "same_kind"):
+        raise TypeError(f"Cannot cast ufunc output from {dtype!r} to {target.dtype!r} with casting rule 'same_kind'")
+    shape = np.broadcast_shapes(shape_of(value), target.shape)
+    if shape != target.shape:
+        raise ValueError(f"non-broadcastable output operand with shape {target.shape} doesn't match the shape {shape}")
+    target[...] = value
+    return target
+
+
+def _binary(fun: Callable[..., Any]) -> tuple[Method, Method, Method]:
     """Make an operator's method, its reflected form and its in-place form."""
 
     def method(a: Any, b: Any) -> Any:
@@ -69,14 +84,9 @@ def _binary(fun: Callable[..., Any], symbol: str) -> tuple[Method, Method, Metho
         return bind(registry[fun], (a, b), {})
 
     def in_place(a: Any, b: Any) -> Any:
-        # A scalar is rebound, as in NumPy; the object style has no views, so there this is all there is to it.
-        array = a.shape != () if is_batched(a) else isinstance(plain(a), np.ndarray)
-        if array and a._trace is not OBJECTS:
-            raise InPlaceError(
-                f"{here()}: `t {symbol}= v` on a traced array, which changes it under all its names, is not supported "
-                f"yet. Write t = t {symbol} v."
-            )
-        return bind(registry[fun], (a, b), {})
+        ans = bind(registry[fun], (a, b), {})
+        # A scalar is rebound, as in NumPy, and so are the tensors of the object style, which has no views.
+        return ans if a._trace is OBJECTS or is_scalar(a) else assign(a, ans)
 
     return method, reflected, in_place
 
@@ -97,20 +107,6 @@ def _method(fun: Callable[..., Any]) -> Method:
 
     method.__name__ = fun.__name__
     method.__doc__ = f"Apply `numpy.{fun.__name__}` to the array."
-    return method
-
-
-def _writer(name: str) -> Method:
-    """Make a method that refuses to change the array."""
-
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        instead = f"Use np.{name}(x), which returns a new array." if name in ("sort", "partition") else "Use np.where."
-        raise InPlaceError(
-            f"{here()}: x.{name}() changes a traced array in place, which is not supported yet. {instead}"
-        )
-
-    method.__name__ = name
-    method.__doc__ = "Refuse: a traced array cannot be changed in place yet."
     return method
 
 
@@ -151,7 +147,7 @@ class Tensor(Traced):
         for child in (data, *children):
             if isinstance(child, Traced) and child._trace is not OBJECTS:
                 raise lost("making a Tensor of it", "Inside a transform use the value as it is.")
-        self.value = real_array(plain(data))
+        self.value = real_array(bottom(data))
         self._trace = OBJECTS
         self.note = OBJECTS.note(children, _op)
 
@@ -200,11 +196,11 @@ class Tensor(Traced):
         return iter([self[i] for i in range(self.shape[0])])
 
     def __repr__(self) -> str:
-        text = np.array2string(np.asarray(plain(self)), separator=", ", prefix="Tensor(")
+        text = np.array2string(np.asarray(bottom(self)), separator=", ", prefix="Tensor(")
         return f"Tensor({text})" if self._trace is OBJECTS else f"Tensor({text}, level={self._trace.level})"
 
     def __format__(self, spec: str) -> str:
-        return format(plain(self), spec) if spec and not is_batched(self) else repr(self)
+        return format(bottom(self), spec) if spec and not is_batched(self) else repr(self)
 
     def __hash__(self) -> int:
         if self._trace is OBJECTS:
@@ -270,46 +266,70 @@ class Tensor(Traced):
         above: int = math.ceil(self.value)
         return above
 
-    def __setitem__(self, index: Any, value: Any) -> None:
-        raise InPlaceError(
-            f"{here()}: assigning into a traced array is not supported yet. Build the new array with np.where, np.stack or "
-            f"np.concatenate instead."
-        )
+    # ------------------------------------------------------------ writing into it
 
-    fill, sort, partition, put = _writer("fill"), _writer("sort"), _writer("partition"), _writer("put")
+    def __setitem__(self, index: Any, value: Any) -> None:
+        write(self, index, value)
+
+    def fill(self, value: Any) -> None:
+        """Set all entries to one value."""
+        if shape_of(value) != ():
+            raise ValueError("x.fill takes one value for all entries; use x[...] = values")
+        self[...] = value
+
+    def sort(self, axis: int = -1, kind: Any = None, order: Any = None) -> None:
+        """Sort the entries in place; see `numpy.sort`."""
+        self[...] = np.sort(self, axis, kind, order)  # type: ignore[call-overload]
+
+    def partition(self, kth: Any, axis: int = -1, kind: Any = "introselect") -> None:
+        """Partition the entries in place; see `numpy.partition`."""
+        self[...] = np.partition(self, kth, axis, kind)  # type: ignore[call-overload]
+
+    def put(self, indices: Any, values: Any, mode: Any = "raise") -> None:
+        """Set entries, counted in C order; see `numpy.put`."""
+        np.put(self, indices, values, mode)  # type: ignore[call-overload]
 
     # ------------------------------------------------------------ NumPy's protocols
 
     def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+        if method == "at":
+            at(ufunc, *args)
+            return None
+        kwargs = without_none(kwargs)
+        if "out" in kwargs or "where" in kwargs:
+            return with_options(ufunc, method, args, kwargs)
         if method == "__call__":
-            return bind(primitive_of(ufunc), args, without_none(kwargs))
+            return bind(primitive_of(ufunc), args, kwargs)
         if method == "outer":
             a, b = args
             return ufunc(np.reshape(a, np.shape(a) + (1,) * np.ndim(b)), b, **kwargs)
-        return bind(primitive_of(getattr(ufunc, method)), args, without_none(kwargs))
+        return bind(primitive_of(getattr(ufunc, method)), args, kwargs)
 
     def __array_function__(
         self, fun: Callable[..., Any], types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
+        out = kwargs.get("out")
+        if isinstance(out, Tensor):
+            return assign(out, fun(*args, **{k: v for k, v in kwargs.items() if k != "out"}))
         return bind(primitive_of(fun), args, kwargs)
 
     # ------------------------------------------------------------ methods that NumPy has as functions
 
-    __add__, __radd__, __iadd__ = _binary(operator.add, "+")
-    __sub__, __rsub__, __isub__ = _binary(operator.sub, "-")
-    __mul__, __rmul__, __imul__ = _binary(operator.mul, "*")
-    __truediv__, __rtruediv__, __itruediv__ = _binary(operator.truediv, "/")
-    __floordiv__, __rfloordiv__, __ifloordiv__ = _binary(operator.floordiv, "//")
-    __mod__, __rmod__, __imod__ = _binary(operator.mod, "%")
-    __pow__, __rpow__, __ipow__ = _binary(operator.pow, "**")
-    __matmul__, __rmatmul__, __imatmul__ = _binary(operator.matmul, "@")
+    __add__, __radd__, __iadd__ = _binary(operator.add)
+    __sub__, __rsub__, __isub__ = _binary(operator.sub)
+    __mul__, __rmul__, __imul__ = _binary(operator.mul)
+    __truediv__, __rtruediv__, __itruediv__ = _binary(operator.truediv)
+    __floordiv__, __rfloordiv__, __ifloordiv__ = _binary(operator.floordiv)
+    __mod__, __rmod__, __imod__ = _binary(operator.mod)
+    __pow__, __rpow__, __ipow__ = _binary(operator.pow)
+    __matmul__, __rmatmul__, __imatmul__ = _binary(operator.matmul)
     __neg__, __pos__, __abs__ = _unary(operator.neg), _unary(operator.pos), _unary(operator.abs)
     __lt__, __le__ = _comparison(operator.lt), _comparison(operator.le)
     __gt__, __ge__ = _comparison(operator.gt), _comparison(operator.ge)
     __eq__, __ne__ = _comparison(operator.eq), _comparison(operator.ne)
-    __and__, __rand__, __iand__ = _binary(operator.and_, "&")  # of booleans, which have no derivative
-    __or__, __ror__, __ior__ = _binary(operator.or_, "|")
-    __xor__, __rxor__, __ixor__ = _binary(operator.xor, "^")
+    __and__, __rand__, __iand__ = _binary(operator.and_)  # of booleans, which have no derivative
+    __or__, __ror__, __ior__ = _binary(operator.or_)
+    __xor__, __rxor__, __ixor__ = _binary(operator.xor)
     __invert__ = _unary(operator.invert)
 
     def __getitem__(self, index: Any) -> Any:
@@ -403,8 +423,8 @@ class Tensor(Traced):
         return np.compress(condition, self, axis=axis)
 
     def conj(self) -> Any:
-        """Return the complex conjugate."""
-        return np.conjugate(self)
+        """Return the complex conjugate; of real numbers the array itself."""
+        return np.conjugate(self) if self.dtype.kind == "c" else self
 
     conjugate = conj
 
@@ -512,6 +532,69 @@ def as_tensor(x: Any) -> Tensor:
     return x if isinstance(x, Tensor) else Tensor(x)
 
 
+def with_options(ufunc: Any, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a ufunc with ``out=`` or ``where=``."""
+    fun = ufunc if method == "__call__" else getattr(ufunc, method)
+    rest = {k: v for k, v in kwargs.items() if k not in {"out", "where"}}
+    outs, where = kwargs.get("out", ()), kwargs.get("where", True)
+    if method != "__call__" and "where" in kwargs:  # of a reduction: its row knows what it means
+        rest["where"], where = where, True
+    outs = tuple([adopted(out, ufunc, method) if isinstance(out, np.ndarray) else out for out in outs])
+    if where is True or method != "__call__":
+        ans = bind(primitive_of(fun), args, rest)
+        if not outs:
+            return ans
+        parts = ans if ufunc.nout > 1 else (ans,)
+        results = tuple([x if out is None else assign(out, x) for out, x in zip(outs, parts, strict=True)])
+        return results if ufunc.nout > 1 else results[0]
+    if ufunc.nout > 1 or ufunc.signature is not None:
+        raise NoRuleError(f"{here()}: np.{ufunc.__name__} has no derivative rule for its option where=. Use np.where.")
+    shape = np.broadcast_shapes(*[shape_of(x) for x in (*args, where, *outs)])
+    chosen = np.broadcast_to(where, shape)
+    ans = fun(*[np.broadcast_to(x, shape)[chosen] for x in args], **rest)
+    out = outs[0] if outs else constant(np.empty(shape, dtype_of(ans)))
+    if out.shape != shape:
+        raise ValueError(f"non-broadcastable output operand with shape {out.shape} doesn't match the shape {shape}")
+    out[chosen] = ans
+    return out
+
+
+def adopted(out: Any, ufunc: Any, method: str) -> Any:
+    """Return a handle for a plain array that is asked to take a traced result, if nobody else can see it."""
+    raise InPlaceError(
+        f"{here()}: np.{ufunc.__name__} was asked to write a traced result into a plain array (out=, or an operator such as "
+        f"`a += t` with a plain array a), which would lose its derivative. Use the returned value instead: a = a + t; or "
+        f"begin with a buffer that takes traced values: np.zeros_like(t), or zeros of meintorch.numpy."
+    )
+
+
+def at(ufunc: Any, a: Any, indices: Any, *values: Any) -> None:
+    """Do ``ufunc.at(a, indices, *values)``: entries that an index names several times change several times."""
+    if not isinstance(a, Tensor):
+        raise InPlaceError(
+            f"{here()}: np.{ufunc.__name__}.at was asked to write traced values into a plain array, which cannot hold their "
+            f"derivative. Begin with np.zeros_like(t), or with zeros of meintorch.numpy."
+        )
+    if ufunc in {np.add, np.subtract}:
+        write(a, indices, values[0] if ufunc is np.add else np.negative(values[0]), add=True)
+        return
+    if not may_repeat(indices):
+        a[indices] = ufunc(a[indices], *values)
+        return
+    # One round for all entries named the first time, one for those named the second time, and so on.
+    places = np.arange(a.size).reshape(a.shape)[indices]
+    flat = places.reshape(-1)
+    order = np.argsort(flat, kind="stable")
+    first = np.flatnonzero(np.diff(flat[order], prepend=-1))
+    rounds = np.empty(flat.size, np.intp)
+    rounds[order] = np.arange(flat.size) - np.repeat(first, np.diff(first, append=flat.size))
+    spread = [np.ravel(np.broadcast_to(v, places.shape)) for v in values]
+    for k in range(rounds.max(initial=-1) + 1):
+        now = np.flatnonzero(rounds == k)
+        entries = np.unravel_index(flat[now], a.shape)
+        a[entries] = ufunc(a[entries], *[v[now] for v in spread])
+
+
 def without_none(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Drop a ufunc's ``out=(None,)``, which stands for no ``out`` at all."""
     out = kwargs.get("out")
@@ -542,6 +625,80 @@ class DeadTensor(Tensor):
 
     __slots__ = ()
     __init__ = object.__init__
+
+
+class BufferTensor(Tensor):
+    """A Tensor of any transform, or of none, whose memory may be written into: it asks its family's storage.
+
+    It has the layout of the other classes, one of which it was before the first write.
+    """
+
+    __slots__ = ()
+    __init__ = object.__init__
+    written = True
+
+    @property
+    def _trace(self) -> Any:
+        return self.place.trace()
+
+    @property
+    def value(self) -> Any:
+        """The value as it is now."""
+        return self.place.value()
+
+    @property
+    def note(self) -> Any:
+        """What the trace notes about it now."""
+        return self.place.note()
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of the array, inside vmap that of one example."""
+        shape: Shape = self.value.shape[isinstance(self._trace, BatchTrace) :]
+        return shape
+
+    @property
+    def size(self) -> int:
+        """The number of entries."""
+        return math.prod(self.shape)
+
+    # A buffer that belongs to no transform has no derivative to lose.
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        if self._trace is not CONSTANTS:
+            return super().__array__(dtype, copy)
+        exported = self.value.view()
+        self.place.family.exports.append(weakref.ref(exported))
+        return np.array(exported, dtype, copy=copy)
+
+    def __float__(self) -> float:
+        return float(self.value) if self._trace is CONSTANTS else super().__float__()
+
+    def __complex__(self) -> complex:
+        return complex(self.value) if self._trace is CONSTANTS else super().__complex__()
+
+    def item(self, *args: Any) -> Any:
+        """Return an entry as a Python number."""
+        return self.value.item(*args) if self._trace is CONSTANTS else super().item(*args)
+
+    def tolist(self) -> Any:
+        """Return the entries as nested lists of Python numbers."""
+        return self.value.tolist() if self._trace is CONSTANTS else super().tolist()
+
+    def __repr__(self) -> str:
+        return repr(self.value) if self._trace is CONSTANTS else super().__repr__()
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+        if top_trace(args, kwargs) is CONSTANTS and (method != "at" or isinstance(args[0], Traced)):
+            return CONSTANTS.call(ufunc if method == "__call__" else getattr(ufunc, method), args, kwargs, find(ufunc))
+        return super().__array_ufunc__(ufunc, method, *args, **kwargs)
+
+    def __array_function__(
+        self, fun: Callable[..., Any], types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if top_trace(args, kwargs) is CONSTANTS:
+            return CONSTANTS.call(fun, args, kwargs, find(fun))
+        return super().__array_function__(fun, types, args, kwargs)
 
 
 class BatchTensor(Tensor):
@@ -620,6 +777,21 @@ OPERATORS: dict[str, tuple[Method, str]] = {
     "neg": (operator.neg, "-v"),
 }
 
+def of_its_kind(name: str) -> Method:
+    """Make a method of buffers that does what the tensors of its trace do."""
+
+    def method(self: Any, *args: Any) -> Any:
+        kind = BatchTensor if isinstance(self._trace, BatchTrace) else Tensor
+        return getattr(kind, name)(self, *args)
+
+    method.__name__ = name
+    return method
+
+
+for name in ("__bool__", "__int__", "__round__", "__floor__", "__ceil__", "__trunc__", "__contains__"):
+    setattr(BufferTensor, name, of_its_kind(name))
+
+ConstantTrace.tensor = BufferTensor
 ReverseTrace.tensor = GraphTensor
 ForwardTrace.tensor = DualTensor
 BatchTrace.tensor = BatchTensor

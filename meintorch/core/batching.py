@@ -14,17 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from meintorch.core.primitive import ELEMENTWISE, STRUCTURAL, Primitive
+from meintorch.core.memory import Path, bottom, clone_batch, layout_of, memory_of, through
+from meintorch.core.primitive import CONSTANT, ELEMENTWISE, STRUCTURAL, Primitive
+from meintorch.core.storage import Storage, constant, follow
 from meintorch.core.trace import Trace, Traced, here, is_many, rebuild
-from meintorch.errors import BatchError
+from meintorch.errors import BatchError, InPlaceError
 
 
 class BatchTrace(Trace):
     """A trace that carries a batch of ``size`` examples."""
 
     __slots__ = ("size",)
-
-    tensor: type[Traced]  # the class of the values it makes; set by meintorch.tensor
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -45,9 +45,12 @@ class BatchTrace(Trace):
             return prim.fun(*self.example(args, 0), **self.example(kwargs, 0))
         rule = prim.batch or (elementwise_batch if is_elementwise(prim) else None)
         ans = rule(BatchCall(self, prim, args, kwargs)) if rule is not None else None
-        if ans is None:
+        copied = ans is None
+        if copied:
             ans = self.one_by_one(prim, args, kwargs)
-        return rebuild(ans, [self.wrap(x) for x in ans]) if is_many(ans) else self.wrap(ans)
+        ans = rebuild(ans, [self.wrap(x) for x in ans]) if is_many(ans) else self.wrap(ans)
+        follow(prim, ans, args, kwargs, self, copied=copied)
+        return ans
 
     def one_by_one(self, prim: Primitive, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a primitive on one example after the other, and stack what it returns."""
@@ -67,6 +70,99 @@ class BatchTrace(Trace):
         if x.__class__ is dict:
             return {k: self.example(v, i) for k, v in x.items()}
         return x.__class__([self.example(e, i) for e in x]) if x.__class__ in (list, tuple) else x
+
+
+    # ------------------------------------------------------------ arrays that are written into
+
+    strips = False  # an array of a lower trace would have to hold what each example wrote
+
+    def is_view(
+        self, prim: Primitive, t: Traced, args: tuple[Any, ...], kwargs: dict[str, Any], part: int | None, *, copied: bool
+    ) -> bool:
+        """Tell whether one example's result is a view; if not, make that of the batch a copy, unless it is one."""
+        if self.size and prim.kind is not CONSTANT:
+            first = self.example(args, 0), self.example(kwargs, 0)
+            ans = prim.fun(*first[0], **first[1])
+            ans = bottom(ans if part is None else ans[part])
+            memory = memory_of(ans)
+            if isinstance(ans, np.ndarray) and any([memory_of(x) is memory for x in arrays_in(*first[0], *first[1].values())]):
+                return True
+        if not copied:
+            t.value = clone_batch(t.value)
+        return False
+
+    def own(self, s: Storage) -> None:
+        """Make the buffer a copy that nobody else holds."""
+        s.layout = layout_of(self.wrap(s.value))
+        s.value = clone_batch(s.value)
+
+    def lift(self, s: Storage, value: Any) -> None:
+        """Give each example a copy of a buffer of a lower trace."""
+        buffer = s.layout.blank(self.size)
+        s.value = constant(buffer) if isinstance(value, Traced) else buffer
+        s.value[...] = value
+
+    def write(self, s: Storage, path: Path, index: Any, value: Any, add: bool) -> None:
+        """Write into all examples; where each has an index of its own, into one after the other."""
+        if isinstance(self.lower(value), Traced) and not isinstance(s.value, Traced):
+            s.value = constant(s.value)
+        view = self.through(path, s.value)
+        parts = index if index.__class__ is tuple else (index,)
+        batched = any([isinstance(part, Traced) for part in parts])
+        if not bottom(view).flags.writeable:
+            raise ValueError("assignment destination is read-only")
+        if add or batched or is_apart(parts):
+            for i in range(self.size):
+                to, at, x = view[i, ...], self.example(index, i), self.example(value, i)
+                if add:
+                    np.add.at(to, at, x)
+                else:
+                    to[at] = x
+            return
+        ndim = np.broadcast_to(False, view.shape[1:])[index].ndim
+        mine = isinstance(value, Traced) and value._trace is self
+        x = value.value if mine else value
+        extra = np.ndim(x) - mine - ndim
+        if extra > 0:  # NumPy lets a value have axes of length one in front
+            x = np.reshape(x, (*x.shape[:mine], *x.shape[mine + extra :]))
+        view[(slice(None), *parts)] = lift(x, mine, ndim)
+
+    def note_of_view(self, s: Storage, path: Path, value: Any) -> None:
+        """Note nothing."""
+
+    def through(self, path: Path, value: Any) -> Any:
+        """Return the value of the view at the end of ``path``, given that of the whole."""
+        if path is None:
+            return value
+        view = through(path, self.wrap(value)).value
+        if memory_of(view) is not memory_of(value):
+            raise InPlaceError(
+                f"{here()}: inside vmap a view of an array that is written into could not be followed. Write into the array "
+                f"itself, or loop over the examples instead of vmap."
+            )
+        return view
+
+
+def arrays_in(*args: Any) -> list[Any]:
+    """Return the arrays among arguments, and in lists of them."""
+    found: list[Any] = []
+    for x in args:
+        if x.__class__ is list or x.__class__ is tuple:
+            found += arrays_in(*x)
+        elif isinstance(x, (np.ndarray, Traced)):
+            found.append(x)
+    return found
+
+
+def is_slicing(part: Any) -> bool:
+    """Tell whether a part of an index only takes slices or adds an axis."""
+    return part is None or part is Ellipsis or isinstance(part, slice)
+
+
+def is_apart(parts: Sequence[Any]) -> bool:
+    """Tell whether slices lie between arrays of an index: then NumPy puts their axes in front of all others."""
+    there = [k for k, part in enumerate(parts) if not is_slicing(part)]
+    return bool(there) and there[-1] - there[0] >= len(there)
 
 
 def joined(prim: Primitive, results: Sequence[Any]) -> Any:
@@ -105,9 +201,11 @@ class BatchCall:
         self.kwargs = {name: self._open(x, name) for name, x in kwargs.items()}
 
     def _open(self, x: Any, place: Any) -> Any:
-        if isinstance(x, Traced) and x._trace is self._trace:
-            self.batched.add(place)
-            return x.value
+        if isinstance(x, Traced):
+            if x._trace is self._trace:
+                self.batched.add(place)
+                return x.value
+            return x.value if x._trace.level < 0 else x
         if x.__class__ is list or x.__class__ is tuple:
             opened = [self._open(e, (place, i)) for i, e in enumerate(x)]
             return x.__class__(opened)

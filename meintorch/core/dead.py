@@ -16,8 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from meintorch.core.memory import Layout, Path, clone, layout_of, through
 from meintorch.core.primitive import CONSTANT, ELEMENTWISE, MULTILINEAR, STRUCTURAL, Primitive
 from meintorch.core.shapes import dtype_of, shape_of
+from meintorch.core.storage import Storage, follow, put, through_writable
 from meintorch.core.trace import Call, Trace, Traced, is_many, rebuild
 
 
@@ -25,8 +27,6 @@ class DeadTrace(Trace):
     """A trace that carries masks: ``note`` is True where an entry is dead; the value is 0 there."""
 
     __slots__ = ()
-
-    tensor: type[Traced]  # the class of the values it makes; set by meintorch.tensor
 
     def wrap(self, value: Any, mask: Any) -> Traced:
         """Make a value with a mask."""
@@ -42,6 +42,12 @@ class DeadTrace(Trace):
 
     def process(self, prim: Primitive, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a primitive, and say which entries of the output are dead."""
+        ans = self.operate(prim, args, kwargs)
+        follow(prim, ans, args, kwargs, self)
+        return ans
+
+    def operate(self, prim: Primitive, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a primitive on values and masks."""
         lowered = self.lower(args), {k: self.lower(v) for k, v in kwargs.items()}
         if prim.kind is STRUCTURAL or prim.kind is CONSTANT or prim.dead is None:
             return prim.fun(*lowered[0], **lowered[1])
@@ -62,6 +68,45 @@ class DeadTrace(Trace):
         if is_many(ans):
             return rebuild(ans, [self.wrap(x, n == 0) for x, n in zip(ans, counts, strict=True)])
         return self.wrap(ans, counts == 0)
+
+    # ------------------------------------------------------------ cotangents that are written into
+
+    def own(self, s: Storage) -> None:
+        """Make value and mask copies that nobody else holds, laid out alike."""
+        s.layout = layout_of(s.value)
+        s.value, s.note = clone(s.value), self._laid_out(s.layout, s.note)
+
+    def lift(self, s: Storage, value: Any) -> None:
+        """Take over a buffer of the walk's own: what is 0 in it comes of nothing."""
+        s.value, s.note = value, self._laid_out(s.layout, value == 0)
+
+    def _laid_out(self, layout: Layout, mask: Any) -> Any:
+        if isinstance(mask, Traced):
+            return mask
+        buffer = layout.blank(dtype=bool)
+        buffer[...] = mask
+        return buffer
+
+    def write(self, s: Storage, path: Path, index: Any, value: Any, add: bool) -> None:
+        """Write a value and its mask; a literal 0 is dead, and so is the sum of what is dead."""
+        mine = is_mine(value, self)
+        mask = value.note if mine else is_literal_zero(value)
+        s.value = put(s.value, path, index, value.value if mine else value, add)
+        if add:
+            np.logical_and.at(through_writable(path, s.note), index, mask)
+        else:
+            s.note = put(s.note, path, index, mask, False)
+
+    def note_of_view(self, s: Storage, path: Path, value: Any) -> Any:
+        """Return the mask of the view at the end of ``path``."""
+        return through(path, s.note)
+
+    def settled(self, t: Traced) -> Traced:
+        """Return a value as it is now."""
+        still = super().settled(t)
+        if t.written:
+            still.note = still.note.copy()
+        return still
 
     def product(self, call: Call) -> Any:
         """Run a product. What is infinite in a plain operand and meets dead entries only counts as 0."""

@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from meintorch.core.graph import ReverseTrace, walk
+from meintorch.core.memory import Path, clone, layout_of, memory_of, through
 from meintorch.core.primitive import CONSTANT, ELEMENTWISE, LINEAR, MULTILINEAR, STRUCTURAL, Primitive
 from meintorch.core.shapes import dtype_of, expand, fit, shape_of
+from meintorch.core.storage import Storage, filled, follow, put
 from meintorch.core.trace import Call, Trace, Traced, is_many, rebuild
 
 
@@ -21,8 +23,6 @@ class ForwardTrace(Trace):
     """A trace that carries tangents: ``note`` is the tangent, of the value's shape and dtype."""
 
     __slots__ = ()
-
-    tensor: type[Traced]  # the class of the values it makes; set by meintorch.tensor
 
     def wrap(self, value: Any, tangent: Any) -> Traced:
         """Make a value with a tangent."""
@@ -42,11 +42,49 @@ class ForwardTrace(Trace):
         with np.errstate(all="ignore"):  # as in the backward pass: an infinite derivative is no warning of the program
             tangent = push(call, ans)
         if not is_many(ans):
-            return self.wrap(ans, fitted(tangent, ans))
-        parts = [
-            self.wrap(x, fitted(t, x)) if dtype_of(x).kind in "fc" else x for x, t in zip(ans, tangent, strict=True)
-        ]
-        return rebuild(ans, parts)
+            ans = self.wrap(ans, self.fitted(tangent, ans, call))
+        else:
+            pairs = zip(ans, tangent, strict=True)
+            parts = [self.wrap(x, self.fitted(t, x, call)) if dtype_of(x).kind in "fc" else x for x, t in pairs]
+            ans = rebuild(ans, parts)
+        follow(prim, ans, args, kwargs, self)
+        return ans
+
+    def fitted(self, tangent: Any, ans: Any, call: Call) -> Any:
+        """Give a tangent the shape and dtype of its value; one that may be written to is not shared."""
+        tangent = fitted(tangent, ans)
+        if call.volatile and any([memory_of(tangent) is memory_of(t.note) for t in call.inputs]):
+            tangent = clone(tangent)
+        return tangent
+
+    # ------------------------------------------------------------ arrays that are written into
+
+    def own(self, s: Storage) -> None:
+        """Make value and tangent copies that nobody else holds, laid out alike."""
+        s.layout = layout_of(s.value)
+        s.value, s.note = clone(s.value), filled(s.layout, s.note)
+
+    def lift(self, s: Storage, value: Any) -> None:
+        """Take over a buffer of a lower trace, with zeros as its tangent."""
+        s.value, s.note = value, s.layout.blank()
+
+    def write(self, s: Storage, path: Path, index: Any, value: Any, add: bool) -> None:
+        """Write a value and its tangent."""
+        mine = isinstance(value, Traced) and value._trace is self
+        t = value.note if mine else 0
+        s.value = put(s.value, path, index, value.value if mine else value, add)
+        s.note = put(s.note, path, index, t, add)
+
+    def note_of_view(self, s: Storage, path: Path, value: Any) -> Any:
+        """Return the tangent of the view at the end of ``path``."""
+        return through(path, s.note)
+
+    def settled(self, t: Traced) -> Traced:
+        """Return a value as it is now."""
+        still = super().settled(t)
+        if t.written:
+            still.note = clone(still.note)
+        return still
 
 
 def fitted(tangent: Any, ans: Any) -> Any:

@@ -19,8 +19,20 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from meintorch.core.memory import Layout, Path, bottom, clone, layout_of, memory_of
 from meintorch.core.primitive import CONSTANT, STRUCTURAL, Primitive, Step
-from meintorch.core.shapes import dtype_of, fit, shape_of
+from meintorch.core.shapes import dtype_of, fit, may_repeat, shape_of
+from meintorch.core.storage import (
+    Storage,
+    constant,
+    follow,
+    frozen,
+    last_written,
+    put,
+    settled,
+    sign_of,
+    through_writable,
+)
 from meintorch.core.trace import Call, Trace, Traced, caller, is_many, rebuild, top_trace
 from meintorch.errors import source_line
 
@@ -34,8 +46,6 @@ class ReverseTrace(Trace):
     """A trace that notes a graph node for each operation. ``serial`` is the next node's number."""
 
     __slots__ = ()
-
-    tensor: type[Traced]  # the class of the values it makes; set by meintorch.tensor
 
     def leaf(self, value: Any) -> Traced:
         """Wrap an input."""
@@ -67,6 +77,15 @@ class ReverseTrace(Trace):
         if prim.kind is STRUCTURAL or prim.kind is CONSTANT:
             self.check_alive()
             return prim.fun(*self.lower(args), **{k: self.lower(v) for k, v in kwargs.items()})
+        if prim.into and args[0].__class__ is not ndarray and args[0].written and top_trace(args[1:]) is None:
+            return self.read(prim, *args)
+        ans = self.operate(prim, args, kwargs)
+        if self.level:  # arrays of the object style are not written into
+            follow(prim, ans, args, kwargs, self)
+        return ans
+
+    def operate(self, prim: Primitive, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a primitive on values, and note its node."""
         call = Call(self, prim, args, kwargs)
         ans = call.run()
         recipe = prim.recipe(tuple(call.traced))
@@ -88,6 +107,56 @@ class ReverseTrace(Trace):
         if dtype_of(value).kind not in "fc":
             return value
         return self.wrap(value, (self.count(), pull_pick, node, i, *node[-2:]), inputs)
+
+
+    # ------------------------------------------------------------ arrays that are written into
+
+    def own(self, s: Storage) -> None:
+        """Make the buffer a copy that nobody else holds."""
+        s.layout = layout_of(s.value)
+        s.value = clone(s.value)
+
+    def lift(self, s: Storage, value: Any) -> None:
+        """Take over a buffer of a lower trace, which so far is a constant."""
+        s.value = value
+        s.note = (self.count(), pull_nothing, *caller())
+
+    def write(self, s: Storage, path: Path, index: Any, value: Any, add: bool) -> None:
+        """Write into the view at the end of ``path``; the whole gets a new node."""
+        parent: Node | None = None
+        if isinstance(value, Traced) and value._trace is self:
+            parent, value = self.node_of(value), value.value
+        elif isinstance(value, Traced):
+            value = settled(value)
+        s.value = put(s.value, path, index, value, add)
+        if parent is not None and path is None and index is Ellipsis and not add and shape_of(value) == s.layout.shape:
+            s.note = parent  # nothing is left of what was there
+        elif parent is not None or not add:
+            fits = (shape_of(value), dtype_of(value))
+            s.note = (self.count(), pull_write, s.note, parent, path, index, add, fits, s.layout, *caller())
+
+    def read(self, prim: Primitive, t: Traced, index: Any) -> Any:
+        """Read from an array that was written into. What it costs does not depend on the array's size."""
+        value = t.value
+        if t._trace is not self or not bottom(value).flags.writeable:
+            return self.operate(prim, (t, index), {})
+        self.check_alive()
+        ans = prim.fun(value, index)
+        s = t.place.family.storage()
+        ans = self.wrap(ans, (self.count(), pull_view, s.note, t.place.path, frozen(index), s.layout, *caller()), ())
+        follow(prim, ans, (t, index), {}, self)
+        return ans
+
+    def note_of_view(self, s: Storage, path: Path, value: Any) -> Node:
+        """Return a node for the view at the end of ``path``."""
+        if bottom(value).flags.writeable:
+            return (self.count(), pull_view, s.note, path, None, s.layout, *caller())
+        # Entries of a read-only view may share memory: its own transpose adds them up.
+        source, step = path
+        before = self.through(source, s.value)
+        whole = self.wrap(before, s.note if source is None else self.note_of_view(s, source, before), ())
+        node: Node = step(whole).note
+        return node
 
 
 # ---------------------------------------------------------------- the backward pass
@@ -142,11 +211,7 @@ def pull(node: Node, g: Any, cts: Slots, nodes: Slots, owned: Slots) -> None:
     """Pull a cotangent back through any primitive, by its rules."""
     parents, residuals, recipe = node[2:5]
     for step, parent in zip(recipe.steps, parents, strict=True):
-        if (
-            step.into is not None
-            and (g.__class__ is ndarray or g.__class__ is float64)
-            and top_trace([residuals[k] for k in step.into_picks]) is None
-        ):
+        if step.into is not None and top_trace([residuals[k] for k in step.into_picks]) is None:
             add_into(step, residuals, parent, g, cts, nodes, owned)
             continue
         args = [residuals[k] for k in step.picks]
@@ -171,15 +236,15 @@ def add_into(step: Step, residuals: Any, parent: Node, g: Any, cts: Slots, nodes
     """Add what was read from a few entries into the parent's cotangent, an array of the walk's own."""
     j = parent[0]
     c = cts[j]
-    if not owned[j] or c.__class__ is not ndarray:
-        if c is not None and not isinstance(c, (ndarray, np.generic)):  # a traced cotangent cannot be written to
-            cts[j] = c + step.rule(g, *[residuals[k] for k in step.picks])
-            return
-        shape = residuals[step.shape]
-        fresh = np.zeros(shape, g.dtype)
-        if c is not None:
-            fresh += c
-        c = cts[j] = fresh
+    traced = isinstance(g, Traced)
+    if not owned[j] or c.__class__ is not ndarray or traced:
+        if not (owned[j] and isinstance(c, Traced) and c.written):
+            fresh = np.zeros(residuals[step.shape], g.dtype)
+            fresh = constant(fresh) if traced or isinstance(c, Traced) else fresh
+            if c is not None:
+                fresh += c
+            c = fresh
+        cts[j] = c
         nodes[j] = parent
         owned[j] = True
     assert step.into is not None
@@ -201,6 +266,75 @@ def pull_pick(node: Node, g: Any, cts: Slots, nodes: Slots, owned: Slots) -> Non
         cts[j] = [None] * len(parent[5])  # type: ignore[list-item]
         nodes[j] = parent
     cts[j][node[3]] = g
+
+
+# ---------------------------------------------------------------- through arrays that were written into
+#
+# The cotangent of such an array is an array of the walk's own, laid out in memory like it: so the way to a view leads to a
+# view of the cotangent, too, which is added to or taken from in place. A walk through many writes hands one buffer on.
+
+
+def pull_nothing(node: Node, g: Any, cts: Slots, nodes: Slots, owned: Slots) -> None:
+    """Drop the cotangent of a constant."""
+
+
+def pull_view(node: Node, g: Any, cts: Slots, nodes: Slots, owned: Slots) -> None:
+    """Add the cotangent of a view, or of entries read from one, into that of the whole."""
+    parent, path, index, layout = node[2:6]
+    j = parent[0]
+    c = buffer_for(cts[j], owned[j], layout, g)
+    cts[j], nodes[j], owned[j] = c, parent, True
+    view = through_writable(path, c)
+    if view.dtype.kind != c.dtype.kind and sign_of(path) < 0:
+        g = -g
+    if index is None:
+        view += g
+    else:
+        scatter_add(view, index, g)
+
+
+def pull_write(node: Node, g: Any, cts: Slots, nodes: Slots, owned: Slots) -> None:
+    """Divide the cotangent of an array after a write into those of what was written and of the array before."""
+    old, parent, path, index, add, (shape, dtype), layout = node[2:9]
+    if parent is not None or not add:
+        g = buffer_for(g, owned[node[0]], layout, g)
+        view = through_writable(path, g)
+        if parent is not None:
+            h = np.copy(view[index])[()]
+            if not add and may_repeat(index):
+                h = np.where(last_written(shape_of(view), index), h, 0)
+            if view.dtype.kind != g.dtype.kind and sign_of(path) < 0:
+                h = -h
+            if len(shape) > len(h.shape):  # NumPy lets a value have axes of length one in front
+                h = h.reshape((1,) * (len(shape) - len(h.shape)) + h.shape)
+            accumulate(cts, nodes, owned, parent, fit(h, shape, dtype), False)
+        if not add:
+            view[index] = 0
+    accumulate(cts, nodes, owned, old, g, True)
+
+
+def buffer_for(c: Any, owned: Any, layout: Layout, g: Any) -> Any:
+    """Return a cotangent as an array of the walk's own with a certain layout, into which one like ``g`` can be written."""
+    traced = isinstance(g, Traced)
+    if owned and c is not None:
+        if c.__class__ is ndarray and layout.fits(c):
+            return constant(c) if traced else c
+        if isinstance(c, Traced) and c.written:
+            return c
+    buffer = layout.blank()
+    if traced or isinstance(c, Traced):
+        buffer = constant(buffer)
+    if c is not None:
+        buffer[...] = c
+    return buffer
+
+
+def scatter_add(buffer: Any, index: Any, g: Any) -> None:
+    """Add ``g`` to ``buffer[index]``, as often as the index names an entry."""
+    if may_repeat(index):
+        np.add.at(buffer, index, g)
+    else:
+        buffer[index] = buffer[index] + g
 
 
 def accumulate(cts: Slots, nodes: Slots, owned: Slots, parent: Node, h: Any, fresh: bool) -> None:

@@ -336,14 +336,6 @@ registry: dict[Callable[..., Any], Primitive] = {}
 later: dict[str, dict[str, Callable[[Callable[..., Any]], Primitive]]] = {}
 
 
-writers: set[Callable[..., Any]] = set()
-
-
-def writes(*funs: Callable[..., Any]) -> None:
-    """Name functions that write into an array that they are given, which is not followed yet."""
-    writers.update(funs)
-
-
 def find(fun: Callable[..., Any]) -> Primitive | None:
     """Return the row of a callable, None if it has none."""
     prim = registry.get(fun)

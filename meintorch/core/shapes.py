@@ -194,6 +194,17 @@ def contract(x: Any, g: Any, shape: Shape, dtype: np.dtype[Any]) -> Any:
 LARGE = 20_000  # entries; below, the call of einsum costs more than it saves
 
 
+def may_repeat(index: Any) -> bool:
+    """Tell whether an index may read an entry twice; only integer arrays may."""
+    for part in index if isinstance(index, tuple) else (index,):
+        if part is None or part is Ellipsis or isinstance(part, (int, slice, np.generic)):
+            continue
+        x = part if hasattr(part, "dtype") else np.asarray(part)
+        if x.ndim and x.dtype.kind != "b":
+            return True
+    return False
+
+
 def astype(x: Any, dtype: Any, **options: Any) -> Any:
     """Return ``x.astype(dtype)``: the function that stands for the method."""
     return x.astype(dtype, **options)

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from meintorch.core.captured import SMALL, Captured
-from meintorch.core.primitive import COMPOSITE, CONSTANT, STRUCTURAL, Primitive, find, name_of, writers
+from meintorch.core.memory import clone, through
+from meintorch.core.primitive import COMPOSITE, CONSTANT, STRUCTURAL, Primitive, find, name_of
 from meintorch.errors import EscapedTensorError, InPlaceError, InputError, LostDerivativeError, NoRuleError, source_line
 
 levels = itertools.count(1)
@@ -31,19 +32,24 @@ class Traced:
     value : what is inside: an array or a scalar, or a value traced by a lower level
     _trace : the trace it belongs to (ndarray has a method called trace)
     note : what that trace notes about the value (reverse mode: the node of the graph)
+    place : its place among the views of an array; not set while nothing is known about it, see `meintorch.core.storage`
     """
 
-    __slots__ = ("_trace", "note", "value")
+    __slots__ = ("__weakref__", "_trace", "note", "place", "value")
 
     value: Any
     _trace: Trace
     note: Any
+    place: Any
+    written = False  # whether it has been written into, or may be; then value and note are asked from its place
 
 
 class Trace:
     """One run of one transform. ``serial`` counts what it notes, and tells whether it has ended."""
 
     __slots__ = ("captured", "level", "reopened", "serial")
+
+    tensor: type[Traced]  # the class of the values it makes; set by meintorch.tensor
 
     def __init__(self) -> None:
         self.level = next(levels)
@@ -68,6 +74,44 @@ class Trace:
         """Return the value of one of its own traced values, in the form in which it may be kept."""
         return t.value
 
+    # What a trace does when an array is written into, see `meintorch.core.storage`. ``s`` is the storage of the array.
+
+    strips = True  # when the trace ends, what is inside is the right value of an array that was lifted into it
+
+    def own(self, s: Any) -> None:
+        """Make the buffer a copy that nobody else holds."""
+        raise NotImplementedError
+
+    def lift(self, s: Any, value: Any) -> None:
+        """Make ``value``, a buffer of a lower trace, the value of this one's storage."""
+        raise NotImplementedError
+
+    def write(self, s: Any, path: Any, index: Any, value: Any, add: bool) -> None:
+        """Write into the view at the end of ``path``."""
+        raise NotImplementedError
+
+    def note_of_view(self, s: Any, path: Any, value: Any) -> Any:
+        """Return the note of the view at the end of ``path``, whose value is given."""
+        raise NotImplementedError
+
+    def settled(self, t: Traced) -> Any:
+        """Return one of its values as it is now, whatever is written into it later."""
+        still = self.tensor()
+        still.value = clone(t.value) if t.written else t.value
+        still._trace = self
+        still.note = t.note
+        return still
+
+    def through(self, path: Any, value: Any) -> Any:
+        """Return the value of the view at the end of ``path``, given that of the whole."""
+        return through(path, value)
+
+    def is_view(
+        self, prim: Primitive, t: Traced, args: tuple[Any, ...], kwargs: dict[str, Any], part: int | None, *, copied: bool
+    ) -> bool:
+        """Tell whether a result is a view of an argument for NumPy, given that it shares memory here or is ``copied``."""
+        return True
+
     def lower(self, x: Any) -> Any:
         """Return the value inside ``x`` if it belongs to this trace, else ``x``; looks into lists and tuples."""
         if isinstance(x, Traced):
@@ -88,9 +132,10 @@ class Call:
     places : from the same names to where the argument stands: a position or a keyword
     inputs : all traced values
     plain : the ids of the arguments that are not traced here
+    volatile : the ids of values that may be written to after the call, by this trace or by another
     """
 
-    __slots__ = ("args", "inputs", "kwargs", "places", "plain", "prim", "trace", "traced")
+    __slots__ = ("args", "inputs", "kwargs", "places", "plain", "prim", "trace", "traced", "volatile")
 
     def __init__(self, trace: Trace, prim: Primitive, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.trace = trace
@@ -99,8 +144,19 @@ class Call:
         self.places: dict[str, int | str] = {}
         self.inputs: list[Traced] = []
         self.plain: set[int] = set()
+        self.volatile: set[int] = set()
         self.args = [self._open(x, k, *prim.parameter_at(k)) for k, x in enumerate(args)]
         self.kwargs = {name: self._open(x, name, name, -1) for name, x in kwargs.items()}
+        if self.volatile and top_trace(self.args, self.kwargs) is not None:
+            # What a lower trace is handed as a constant, it keeps as such: of a buffer that is written to again, a copy.
+            self.args = [self._still(x) for x in self.args]
+            self.kwargs = {name: self._still(x) for name, x in self.kwargs.items()}
+
+    def _still(self, x: Any) -> Any:
+        """Return a copy of an array that may be written to."""
+        if x.__class__ is list or x.__class__ is tuple:
+            return x.__class__([self._still(e) for e in x])
+        return x.copy() if isinstance(x, np.ndarray) and id(x) in self.volatile else x
 
     def run(self) -> Any:
         """Call the primitive on the unwrapped arguments."""
@@ -138,6 +194,10 @@ class Call:
                     f"{here()}: {self.prim.name} met a {kind}, whose operators do not mean what an ndarray's do. Take "
                     f"np.asarray(x) of it."
                 )
+            if isinstance(x, Traced) and x._trace.level < 0:  # a buffer that belongs to no transform
+                x = x.value
+                self.volatile.add(id(x))
+                return x
             self.plain.add(id(x))
             return x
         if self.prim.rules.get(parameter) is None:
@@ -148,7 +208,10 @@ class Call:
         else:
             self.traced.setdefault(parameter, []).append((element, x))
         self.places.setdefault(parameter, place)
-        return self.trace.open(x)
+        value = self.trace.open(x)
+        if x.written:
+            self.volatile.add(id(value))
+        return value
 
     def with_every(self, change: Callable[[Any], Any], *, offsets: Any) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments with each array that may be differentiated changed, traced or not.
@@ -193,6 +256,8 @@ class Call:
 
     def _kept(self, x: Any, inside: bool, code: CodeType | None, offset: int) -> Any:
         if isinstance(x, np.ndarray):
+            if self.volatile and (id(x) in self.volatile or x.base is not None):
+                return x.copy()
             if inside or id(x) in self.plain:
                 if x.size <= SMALL:
                     return x.copy()
@@ -200,6 +265,8 @@ class Call:
         elif x.__class__ is tuple or x.__class__ is list:
             inside = inside or id(x) in self.plain
             return x.__class__([self._kept(e, inside, code, offset) for e in x])
+        elif isinstance(x, Traced):
+            return x._trace.settled(x)
         return x
 
     def with_argument(self, parameter: str, element: int, value: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -297,12 +364,6 @@ def is_default(prim: Primitive, option: str, value: Any) -> bool:
 def primitive_of(fun: Callable[..., Any]) -> Primitive:
     """Return the row of a NumPy callable, or say that there is none."""
     prim = find(fun)
-    if prim is None and fun in writers:
-        raise InPlaceError(
-            f"{here()}: {name_of(fun)} writes into an array in place, which is not supported yet for traced values "
-            f"(np.full_like with a traced fill value does it too). Build the new array with np.where, np.stack or "
-            f"np.concatenate instead."
-        )
     if prim is None:
         raise NoRuleError(
             f"{here()}: {name_of(fun)} has no derivative rule. If its result should count as a constant, apply it to "
@@ -322,6 +383,13 @@ def caller() -> tuple[CodeType | None, int]:
 def here() -> str:
     """Name the user's line that is running now."""
     return source_line(*caller())
+
+
+def array_of(x: Any) -> Any:
+    """Return a list that may hold traced values as one array."""
+    if x.__class__ in {list, tuple} and top_trace(x) is not None:
+        return np.stack([array_of(e) for e in x])
+    return x if isinstance(x, Traced) else np.asanyarray(x)
 
 
 class Ended:

@@ -13,6 +13,7 @@ from typing_extensions import ParamSpec, TypeVar
 from meintorch import tree
 from meintorch._typing import PyTree
 from meintorch.core.shapes import dtype_of, shape_of
+from meintorch.core.storage import settled
 from meintorch.core.trace import Trace, Traced
 from meintorch.errors import InputError, LostDerivativeError, OutputError
 
@@ -62,7 +63,7 @@ def differentiable(x: Any, path: Callable[[], str]) -> Any:
         return np.float64(x)
     elif isinstance(x, Traced):
         if x.dtype.kind in "fc":  # type: ignore[attr-defined]
-            return x
+            return settled(x)  # the caller's may be written into
         if x.dtype.kind in "iu":  # type: ignore[attr-defined]
             return x.astype(np.float64)  # type: ignore[attr-defined]
     elif isinstance(x, np.inexact):
@@ -193,7 +194,7 @@ def run(
 ) -> tuple[PyTree, PyTree]:
     """Call a function on traced leaves, end the trace, and return the output and, as plain values, what comes beside it."""
     try:
-        out = selection.call(f, leaves)
+        out = settled_tree(selection.call(f, leaves))
     except Exception as error:
         explain(error)
         raise
@@ -203,6 +204,13 @@ def run(
         return out, None
     out, aux = unpack(out, f)
     return out, strip(aux, trace)
+
+
+def settled_tree(out: PyTree) -> PyTree:
+    """Return what a function returned, with arrays that were written into as they are now."""
+    if isinstance(out, (np.ndarray, np.generic)) or (isinstance(out, Traced) and not out.written):
+        return out
+    return tree.map(lambda x: settled(x) if isinstance(x, Traced) and x.written else x, out)
 
 
 def unpack(out: Any, f: Any) -> tuple[Any, Any]:
@@ -217,8 +225,9 @@ def explain(error: Exception) -> None:
     cause = error.__cause__ or error.__context__
     if isinstance(cause, LostDerivativeError) and not isinstance(error, LostDerivativeError):
         error.add_note(
-            "A traced value was put into a plain ndarray, which cannot hold a derivative. Build the array with np.stack, "
-            "np.concatenate or np.where instead of assigning into it."
+            "A traced value was put into a plain ndarray, which cannot hold a derivative. Begin with np.zeros_like(t) of a "
+            "traced array t, or with zeros of meintorch.numpy, which can be assigned into; or build the array with np.stack, "
+            "np.concatenate or np.where."
         )
         error.add_note(str(cause))
 
@@ -238,7 +247,7 @@ def finished(g: Any, owned: Any, like: Any) -> Any:
     if g is None:
         return np.zeros(shape_of(like), dtype_of(like))
     if isinstance(g, Traced):
-        return g
+        return settled(g)
     dtype = dtype_of(like)
     if g.__class__ is np.ndarray and owned and g.dtype == dtype:
         return g

@@ -11,9 +11,10 @@ from meintorch import tree
 from meintorch._typing import PyTree
 from meintorch.core.batching import BatchTrace
 from meintorch.core.shapes import shape_of
+from meintorch.core.storage import settled
 from meintorch.core.trace import Traced
 from meintorch.errors import BatchError
-from meintorch.func._transform import P, R, Transformed, explain
+from meintorch.func._transform import P, R, Transformed, explain, settled_tree
 
 
 class Vmap(Transformed[P, R]):
@@ -56,11 +57,11 @@ class Vmap(Transformed[P, R]):
         trace = BatchTrace(stop - start)
         whole = start == 0 and stop == size
         inputs = [
-            x if a is None else trace.wrap(x if whole else x[start:stop]) for x, a in zip(mapped, axes, strict=True)
+            x if a is None else trace.wrap(settled(x) if whole else x[start:stop]) for x, a in zip(mapped, axes, strict=True)
         ]
         args, kwargs = treedef.unflatten(inputs)
         try:
-            out = self.f(*args, **kwargs)
+            out = settled_tree(self.f(*args, **kwargs))
         except Exception as error:
             explain(error)
             raise

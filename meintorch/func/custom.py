@@ -19,10 +19,12 @@ from meintorch.core.captured import WHOLE, Captured, samples, weights
 from meintorch.core.forward import ForwardTrace
 from meintorch.core.graph import ReverseTrace, walk
 from meintorch.core.primitive import ELEMENTWISE, GENERAL, Primitive, split_sequences
+from meintorch.core.memory import Path, clone, layout_of
 from meintorch.core.shapes import dtype_of, shape_of
+from meintorch.core.storage import Storage, follow, put, settled, writing_only_above
 from meintorch.core.trace import Trace, Traced, bind, caller, here, top_trace
 from meintorch.errors import InPlaceError, NoRuleError, RowError, TreeError
-from meintorch.func._transform import P, R, Transformed
+from meintorch.func._transform import P, R, Transformed, settled_tree
 from meintorch.tensor import DualTensor
 
 SIGNATURE = "leaves, call, saved=None"
@@ -381,7 +383,7 @@ class Checkpoint(Transformed[P, R]):
             return self.f(*args, **kwargs)  # type: ignore[no-any-return]  # only reverse mode keeps values
         segment = Segment()
         inputs = [k for k, x in enumerate(leaves) if isinstance(x, (Traced, np.ndarray)) and dtype_of(x).kind in "fc"]
-        out = segment.run(self.f, treedef, leaves, inputs, [without_reverse(leaves[k]) for k in inputs])
+        out = segment.run(self.f, treedef, leaves, inputs, [without_reverse(settled(leaves[k])) for k in inputs])
         outputs, out_tree = tree.flatten(out)
         mine = [isinstance(x, Traced) and x._trace is segment for x in outputs]
         segment.end()
@@ -415,9 +417,11 @@ class Segment(Trace):
         super().end()
         self.seen.clear()
 
+    tensor = DualTensor
+
     def wrap(self, value: Any) -> Traced:
         """Make a value of this trace."""
-        t: Traced = DualTensor()
+        t: Traced = self.tensor()
         t.value = value
         t._trace = self
         t.note = None
@@ -429,7 +433,8 @@ class Segment(Trace):
         for k, x in zip(inputs, values, strict=True):
             leaves[k] = self.wrap(x)
         args, kwargs = treedef.unflatten(leaves)
-        return f(*args, **kwargs)
+        with writing_only_above(self):
+            return settled_tree(f(*args, **kwargs))
 
     def process(self, prim: Primitive, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a primitive on the values inside."""
@@ -437,8 +442,25 @@ class Segment(Trace):
         lowered = self.unwrap(args), {k: self.unwrap(v) for k, v in kwargs.items()}
         ans = prim.fun(*lowered[0], **lowered[1])
         if prim.rules:
-            return tree.map(lambda x: self.wrap(x) if hasattr(x, "dtype") and x.dtype.kind in "fc" else x, ans)
+            ans = tree.map(lambda x: self.wrap(x) if hasattr(x, "dtype") and x.dtype.kind in "fc" else x, ans)
+            follow(prim, ans, args, kwargs, self)
         return ans
+
+    def own(self, s: Storage) -> None:
+        """Make the buffer a copy that nobody else holds."""
+        s.layout = layout_of(s.value)
+        s.value = clone(s.value)
+
+    def lift(self, s: Storage, value: Any) -> None:
+        """Take over a buffer that the function has made."""
+        s.value = value
+
+    def write(self, s: Storage, path: Path, index: Any, value: Any, add: bool) -> None:
+        """Write into the view at the end of ``path``."""
+        s.value = put(s.value, path, self.unwrap(index), self.unwrap(value), add)
+
+    def note_of_view(self, s: Storage, path: Path, value: Any) -> None:
+        """Note nothing."""
 
     def unwrap(self, x: Any) -> Any:
         """Return the value of one of its own traced values, or of one that it closes over."""
@@ -453,7 +475,7 @@ class Segment(Trace):
     def capture(self, x: Traced) -> Traced:
         """Return what stands for a traced value from outside."""
         if id(x) not in self.seen:
-            value = without_reverse(x) if self.given is None else self.given[len(self.closed_over)]
+            value = settled(without_reverse(settled(x))) if self.given is None else self.given[len(self.closed_over)]
             self.seen[id(x)] = self.wrap(value)
             self.closed_over.append(x)
         return self.seen[id(x)]
@@ -603,7 +625,8 @@ def replayed_vjp(g: Any, leaves: list[Any], call: Replay) -> list[Any]:
     for k, x in zip(call.inputs, inner[:n], strict=True):
         all_leaves[k] = x
     args, kwargs = call.treedef.unflatten(all_leaves)
-    out = call.f(*args, **kwargs)
+    with writing_only_above(trace):
+        out = settled_tree(call.f(*args, **kwargs))
     trace.end()
     outputs = tree.leaves(out)
     if len(outputs) != len(call.mine):

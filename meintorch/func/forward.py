@@ -12,6 +12,7 @@ from meintorch._typing import PyTree
 from meintorch.core.forward import ForwardTrace
 from meintorch.core.graph import walk
 from meintorch.core.shapes import dtype_of, shape_of
+from meintorch.core.storage import settled
 from meintorch.core.trace import Traced
 from meintorch.errors import InputError
 from meintorch.func._transform import Like, Selection, finished, run
@@ -93,6 +94,8 @@ def tangent_like(t: Any, shape: tuple[int, ...], dtype: np.dtype[Any], name: str
         t = t.astype(dtype) if t.dtype != dtype else t
         if t.ndim == 0:
             t = t[()]
+    else:
+        t = settled(t)
     if t.shape != shape:
         raise InputError(f"{name} has shape {t.shape}; the primal has shape {shape}")
     return t

@@ -15,6 +15,7 @@ from meintorch.core.dead import DeadTrace, has_nan
 from meintorch.core.graph import Node, walk
 from meintorch.core.primitive import constant, registry
 from meintorch.core.shapes import dtype_of, shape_of
+from meintorch.core.storage import settled
 from meintorch.core.trace import Traced, bind
 from meintorch.errors import InputError, OutputError
 from meintorch.func._transform import (
@@ -264,7 +265,7 @@ def own(x: Any) -> Any:
     """Return copies of arrays that a graph may keep, alone or in a list, for the user to change as they please."""
     if x.__class__ is list:
         return [own(e) for e in x]
-    return x.copy() if isinstance(x, np.ndarray) else x
+    return x.copy() if isinstance(x, np.ndarray) else settled(x)
 
 
 def check_outputs(outputs: list[Any], name: str) -> None:
@@ -284,6 +285,8 @@ def as_cotangent(ct: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
             raise OutputError(f"a cotangent of dtype {ct.dtype} was given for an output of dtype {dtype}")
         if ct.dtype != dtype and dtype.kind in "fc":
             ct = ct.astype(dtype)
+    else:
+        ct = settled(ct)
     if ct.shape != shape:
         raise OutputError(f"a cotangent of shape {ct.shape} was given for an output of shape {shape}")
     return ct

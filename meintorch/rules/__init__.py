@@ -14,3 +14,4 @@ from meintorch.rules import shaping as shaping
 from meintorch.rules import sorting as sorting
 from meintorch.rules import special as special
 from meintorch.rules import structural as structural
+from meintorch.rules import writing as writing

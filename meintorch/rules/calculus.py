@@ -12,9 +12,9 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from meintorch.core.batching import BatchCall, flat_axis_batch, in_front
 from meintorch.core.primitive import composite, elementwise, general, linear, registry
 from meintorch.core.shapes import fit
-from meintorch.core.trace import bind, here, top_trace
+from meintorch.core.trace import array_of, bind, here, top_trace
 from meintorch.errors import InPlaceError, NoRuleError
-from meintorch.rules.indexing import array_of, cast, read, scatter
+from meintorch.rules.indexing import cast, read, scatter
 from meintorch.rules.reductions import ACCUMULATE, back, given, last, recurrence
 from meintorch.rules.sorting import decided
 

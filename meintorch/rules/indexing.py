@@ -15,9 +15,21 @@ from numpy.lib.array_utils import normalize_axis_index
 from numpy.lib.stride_tricks import sliding_window_view
 
 from meintorch._typing import Array, Shape
-from meintorch.core.batching import BatchCall, BatchTrace, axes_batch, flat, flat_axis_batch, in_front, lift, shifted
+from meintorch.core.batching import (
+    BatchCall,
+    BatchTrace,
+    axes_batch,
+    flat,
+    flat_axis_batch,
+    in_front,
+    is_apart,
+    is_slicing,
+    lift,
+    shifted,
+)
 from meintorch.core.primitive import composite, linear, registry
-from meintorch.core.trace import Traced, bind, here, top_trace
+from meintorch.core.shapes import may_repeat
+from meintorch.core.trace import Traced, array_of, bind, here, top_trace
 from meintorch.errors import BatchError
 
 # ---------------------------------------------------------------- reading from a batch
@@ -35,23 +47,12 @@ def index_parts(call: BatchCall, index: Any, place: int) -> list[tuple[Any, bool
     return [call.array(index, place)]
 
 
-def is_slicing(part: Any) -> bool:
-    """Tell whether a part of an index only takes slices or adds an axis."""
-    return part is None or part is Ellipsis or isinstance(part, slice)
-
-
 def index_ndim(part: Any) -> int:
     """Return how many axes a part of an index that is not slicing makes; a mask counts as its numbers."""
     if part.__class__ is int or isinstance(part, np.integer):
         return 0
     part = part if hasattr(part, "dtype") else np.asarray(part)
     return 1 if part.dtype.kind == "b" else int(part.ndim)
-
-
-def is_apart(parts: Sequence[Any]) -> bool:
-    """Tell whether slices lie between arrays of an index: then NumPy puts their axes in front of all others."""
-    there = [k for k, part in enumerate(parts) if not is_slicing(part)]
-    return bool(there) and there[-1] - there[0] >= len(there)
 
 
 def read_batch(a: Any, batched: bool, parts: list[tuple[Any, bool]], size: int) -> Any:
@@ -112,23 +113,15 @@ def masked(what: str) -> BatchError:
 # ---------------------------------------------------------------- scattering
 
 
-def may_repeat(index: Any) -> bool:
-    """Tell whether an index may read an entry twice; only integer arrays may."""
-    for part in index if isinstance(index, tuple) else (index,):
-        if part is None or part is Ellipsis or isinstance(part, (int, slice, np.generic)):
-            continue
-        part = np.asarray(part)  # noqa: PLW2901 - a list, as a rule
-        if part.ndim and part.dtype.kind != "b":
-            return True
-    return False
-
-
 def scatter_into(buffer: Array, g: Any, b: Any) -> None:
     """Add ``g`` to ``buffer[b]`` in place, as often as the index ``b`` names an entry."""
     kind = b.__class__
     if kind is int or kind is slice or not may_repeat(b):
-        buffer[b] += g
-    elif kind is np.ndarray and buffer.ndim > 1 and buffer.flags.c_contiguous:
+        if isinstance(g, Traced):
+            buffer[b] = buffer[b] + g
+        else:
+            buffer[b] += g
+    elif kind is np.ndarray and buffer.__class__ is np.ndarray and g.__class__ is np.ndarray and buffer.ndim > 1 and buffer.flags.c_contiguous:
         # np.add.at is several times as fast on one axis. Negative rows stay right: they count from the end.
         row = math.prod(buffer.shape[1:])
         entries = b.reshape(-1, 1).astype(np.intp) * row + np.arange(row)
@@ -372,13 +365,6 @@ def _piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw:
 
 
 # ---------------------------------------------------------------- functions along an axis
-
-
-def array_of(x: Any) -> Any:
-    """Return a list that may hold traced values as one array."""
-    if x.__class__ in {list, tuple} and top_trace(x) is not None:
-        return np.stack([array_of(e) for e in x])
-    return x if isinstance(x, Traced) else np.asanyarray(x)
 
 
 @composite(np.apply_along_axis)

@@ -9,9 +9,9 @@ import numpy as np
 
 from meintorch.core.batching import BatchCall, lift, matrix_batch
 from meintorch.core.primitive import composite, general, registry
-from meintorch.core.trace import bind, top_trace
+from meintorch.core.trace import array_of, bind, top_trace
 from meintorch.rules.factorisations import H, T, conj, diag, diagonal, epsilon, fold, hermitian_part, singular_vjp
-from meintorch.rules.indexing import array_of, scatter
+from meintorch.rules.indexing import scatter
 
 # ---------------------------------------------------------------- solving
 

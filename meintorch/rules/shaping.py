@@ -25,9 +25,9 @@ from meintorch.core.batching import (
 )
 from meintorch.core.primitive import composite, general, linear
 from meintorch.core.shapes import astype, expand, fit, shape_of, unbroadcast
-from meintorch.core.trace import top_trace
+from meintorch.core.trace import array_of, top_trace
 from meintorch.errors import NoRuleError
-from meintorch.rules.indexing import array_of, positions_in, scatter, scatter_flat
+from meintorch.rules.indexing import positions_in, scatter, scatter_flat
 
 # ---------------------------------------------------------------- copies
 

@@ -15,9 +15,9 @@ from meintorch._typing import Rule
 from meintorch.core.batching import BatchCall, BatchTrace, axis_batch, flat, flat_axis_batch, in_front
 from meintorch.core.primitive import composite, constant, general, linear, registry
 from meintorch.core.shapes import axes_of, count
-from meintorch.core.trace import bind, here, top_trace
+from meintorch.core.trace import array_of, bind, here, top_trace
 from meintorch.errors import NoRuleError
-from meintorch.rules.indexing import array_of, cast, positions_in, read, scatter, scatter_flat
+from meintorch.rules.indexing import cast, positions_in, read, scatter, scatter_flat
 from meintorch.rules.reductions import given
 
 

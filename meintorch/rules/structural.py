@@ -17,7 +17,7 @@ from meintorch.core.batching import (
     matrix_batch,
     shifted,
 )
-from meintorch.core.primitive import constant, structural, writes
+from meintorch.core.primitive import constant, structural
 from meintorch.core.shapes import discretize
 
 
@@ -30,7 +30,7 @@ def _lexsort_batch(call: BatchCall) -> Any:
     return np.lexsort(keys, shifted(call.get("axis"), keys[0].ndim - 1)) if keys[0].ndim > 1 else None
 
 
-structural(np.shape, np.ndim, np.size, np.zeros_like, np.ones_like, np.empty_like)
+structural(np.shape, np.ndim, np.size)
 structural(np.result_type, np.can_cast, np.common_type, np.min_scalar_type)
 structural(np.isfortran, np.may_share_memory, np.shares_memory)
 structural(np.diag_indices_from, np.tril_indices_from, np.triu_indices_from, np.einsum_path)
@@ -53,6 +53,3 @@ constant(np.intersect1d, np.union1d, np.setdiff1d, np.setxor1d, np.histogram_bin
 constant(np.linalg.matrix_rank, batch=matrix_batch)
 constant(np.array2string, np.array_repr, np.array_str)
 constant(np.ix_)
-
-writes(np.put, np.putmask, np.place, np.copyto, np.fill_diagonal, np.put_along_axis)
-writes(np.add.at, np.subtract.at, np.multiply.at, np.divide.at, np.maximum.at, np.minimum.at)

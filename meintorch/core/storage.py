@@ -1,0 +1,428 @@
+"""Writing into traced arrays, and the views that see it.
+
+NumPy itself decides what is a view: the values inside of a traced array and of its views are real NumPy views of one
+buffer, so that a write through one of them reaches all. What a trace notes about the buffer is kept in one place, its
+`Storage`, and the array and its views (a `Family`) look there.
+
+Nothing is paid for it before the first write. Until then arrays and views are ordinary traced values, of which the family
+holds weak references. The first write copies the buffer, which others may hold, and turns all members into values that ask
+the storage each time (`meintorch.tensor.BufferTensor`). In reverse mode a write gives the storage a new node, whose parents
+are the node before it and the node of what was written; a member's own node is made anew when it is next asked for. Earlier
+operations keep the nodes, and copies of the values, that they have seen.
+
+A buffer can also belong to no transform at all (`constant`): what ``np.zeros_like(t)`` returns. Writing a value of a higher
+trace into it, or into any array of a lower trace, lifts the family into that trace, for as long as it lasts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import weakref
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+
+from meintorch._typing import Shape
+from meintorch.core.memory import Layout, Path, bottom, memory_of, steps_of, through
+from meintorch.core.primitive import ELEMENTWISE, Primitive, registry
+from meintorch.core.primitive import constant as constant_row
+from meintorch.core.trace import ENDED, Trace, Traced, array_of, bind, here, levels, rebuild, top_trace
+from meintorch.errors import InPlaceError
+
+ndarray = np.ndarray
+
+# ---------------------------------------------------------------- views
+
+
+class Step:
+    """One operation that makes a view: a row's function, and its arguments around the array that is viewed."""
+
+    __slots__ = ("_args", "_kwargs", "_part", "_place", "_prim")
+
+    def __init__(self, prim: Primitive, args: Any, kwargs: Any, place: Any, part: int | None) -> None:
+        self._prim = prim
+        self._args = [shape_only(x) for x in args]
+        self._kwargs = {name: shape_only(x) for name, x in kwargs.items()}
+        self._place = place  # (position or keyword, element of a sequence or None)
+        self._part = part  # which of several outputs
+
+    def __call__(self, x: Any) -> Any:
+        """Return the same view of another array."""
+        args, kwargs = list(self._args), dict(self._kwargs)
+        where, element = self._place
+        given: Any = kwargs if isinstance(where, str) else args
+        given[where] = x if element is None else replaced(given[where], element, x)
+        ans = self._prim.fun(*args, **kwargs)
+        return ans if self._part is None else ans[self._part]
+
+    def is_imaginary_part(self) -> bool:
+        """Tell whether the view is that of imaginary parts: gradients are df/dx - i df/dy."""
+        return len(self._args) == 1 and not self._kwargs and bool(self._prim.fun(np.array([1j]))[0] == 1)
+
+
+def sign_of(path: Path) -> int:
+    """Return the factor of a cotangent that goes through a real view of complex numbers: -1 for an imaginary part."""
+    return -1 if any([step.is_imaginary_part() for step in steps_of(path)]) else 1
+
+
+def replaced(xs: Any, element: int, x: Any) -> Any:
+    """Return a list or tuple with one element replaced."""
+    return rebuild(xs, [x if i == element else e for i, e in enumerate(xs)])
+
+
+def shape_only(x: Any) -> Any:
+    """Return an argument without the values of arrays in it: to make a view they do not matter."""
+    if isinstance(x, Traced) or (isinstance(x, ndarray) and x.dtype.kind in "fc"):
+        return np.broadcast_to(np.zeros((), x.dtype), x.shape)  # type: ignore[attr-defined]
+    return x.__class__([shape_only(e) for e in x]) if x.__class__ in {list, tuple} else x
+
+
+def through_writable(path: Path, x: Any) -> Any:
+    """Return the view of one of our own buffers at the end of a path, for writing."""
+    view = through(path, x)
+    if path is not None and memory_of(view) is not memory_of(x):
+        raise InPlaceError(f"{here()}: a view of a traced array could not be followed here. Write into the array itself.")
+    return view
+
+
+class Storage:
+    """What one trace knows of a buffer: the value of the whole, and the trace's note on it."""
+
+    __slots__ = ("layout", "lifted", "note", "trace", "value", "version")
+
+    def __init__(self, trace: Trace, value: Any, note: Any, layout: Layout | None = None, *, lifted: bool = False) -> None:
+        self.trace = trace
+        self.value = value
+        self.note = note
+        self.layout = layout
+        self.lifted = lifted  # the family was lifted into the trace, and leaves it when that ends
+        self.version = 0  # goes up with each write
+
+
+class Family:
+    """An array and its views."""
+
+    __slots__ = ("_born", "_members", "_storage", "exports", "written")
+
+    def __init__(self, storage: Storage, *, written: bool = False) -> None:
+        self._born = next(levels) if storage.trace.level < 0 else 0  # after or before the start of some trace
+        self._storage = storage
+        self._members: list[weakref.ref[Traced]] = []
+        self.written = written
+        self.exports: list[weakref.ref[Any]] = []  # plain arrays that were made of a buffer without a trace
+
+    def check_inside(self) -> None:
+        """Raise if a checkpointed function writes into an array from outside, which it would do again when it is replayed."""
+        s, outer = self._storage, outermost.get()
+        if (s.trace.level if s.trace is not CONSTANTS else self._born) < outer:
+            raise InPlaceError(
+                f"{here()}: a checkpointed function writes into an array that comes from outside, and would do so again when "
+                f"the backward pass runs it. Pass the array in as an argument, and return it."
+            )
+
+    def join(self, t: Traced) -> None:
+        """Add a member."""
+        if self.written:
+            t.__class__ = CONSTANTS.tensor
+            return
+        members = self._members
+        if len(members) > 8 and len(members) & (len(members) - 1) == 0:  # now and then, those that are gone are dropped
+            self._members = members = [ref for ref in members if ref() is not None]
+        members.append(weakref.ref(t))
+
+    def storage(self) -> Storage:
+        """Return the storage of the innermost trace that is still running."""
+        s = self._storage
+        while s.lifted and s.trace.serial is ENDED:
+            if not s.trace.strips:
+                raise InPlaceError(
+                    f"{here()}: an array that was filled inside vmap is used after it. Each example wrote its own values: "
+                    f"return them from the function instead."
+                )
+            inside = s.value
+            s = inside.place.family.storage() if isinstance(inside, Traced) else Storage(CONSTANTS, inside, None, s.layout)
+            self._storage = s
+        return s
+
+    def begin(self) -> None:
+        """Prepare for the first write: the buffer becomes our own, and all members ask the storage from now on."""
+        s = self._storage
+        if not bottom(s.value).flags.writeable:
+            raise ValueError("assignment destination is read-only")
+        s.trace.own(s)
+        self.written = True
+        for ref in self._members:
+            t = ref()
+            if t is not None:
+                t.value = t.note = None  # the storage knows
+                t.__class__ = CONSTANTS.tensor
+        self._members = []
+
+    def lift(self, trace: Trace) -> Storage:
+        """Hand the buffer over to a higher trace, for as long as that lasts."""
+        s = self._storage
+        value = s.value
+        if s.trace is CONSTANTS:
+            if any([ref() is not None for ref in self.exports]):
+                raise InPlaceError(
+                    f"{here()}: a traced value is written into a buffer of which a plain array was made (np.asarray), which "
+                    f"would not see its derivative. Make that a copy: np.array(buffer)."
+                )
+        else:
+            value = handle(Family(s, written=True))
+        self._storage = Storage(trace, None, None, s.layout, lifted=True)
+        trace.lift(self._storage, value)
+        return self._storage
+
+
+class Place:
+    """Where a member of a family finds its value and note."""
+
+    __slots__ = ("_note", "_root", "_storage", "_value", "_version", "family", "path")
+
+    def __init__(self, family: Family, path: Path) -> None:
+        self.family = family
+        self.path = path
+        self._storage: Storage | None = None
+        self._root: Any = None
+        self._version = -1
+        self._value: Any = None
+        self._note: Any = None
+
+    def trace(self) -> Trace:
+        """Return the trace that the member belongs to now."""
+        return self.family.storage().trace
+
+    def value(self) -> Any:
+        """Return the member's value: a view of the buffer."""
+        s = self.family.storage()
+        if self._root is not s.value or self._storage is not s:
+            self._renew(s)
+        return self._value
+
+    def note(self) -> Any:
+        """Return what the trace notes about the member."""
+        s = self.family.storage()
+        if self._root is not s.value or self._storage is not s:
+            self._renew(s)
+        if self._version != s.version:
+            self._note = s.note if self.path is None else s.trace.note_of_view(s, self.path, self._value)
+            self._version = s.version
+        return self._note
+
+    def _renew(self, s: Storage) -> None:
+        self._root, self._storage, self._version = s.value, s, -1
+        self._value = s.trace.through(self.path, s.value)
+
+
+def place_of(t: Traced) -> Place:
+    """Return a value's place in its family, which is founded if there is none."""
+    try:
+        return t.place
+    except AttributeError:
+        family = Family(Storage(t._trace, t.value, t.note))
+        t.place = Place(family, None)
+        family.join(t)
+        return t.place
+
+
+def follow(
+    prim: Primitive, ans: Any, args: tuple[Any, ...], kwargs: dict[str, Any], trace: Trace, *, copied: bool = False
+) -> None:
+    """Let a result join the family of the argument that it is a view of.
+
+    ``copied``: the trace has made copies of what may be views.
+    """
+    if prim.kind is ELEMENTWISE:
+        return
+    many = ans.__class__ is list or isinstance(ans, tuple)
+    for part, t in enumerate(ans) if many else [(None, ans)]:
+        value = bottom(t)
+        if value.__class__ is not ndarray or not isinstance(t, Traced):
+            continue
+        memory = memory_of(value)
+        for place, x in places(args, kwargs):
+            if x._trace is trace and (
+                copied or (memory_of(x.value) is memory and np.may_share_memory(value, bottom(x.value)))
+            ):
+                if trace.is_view(prim, t, args, kwargs, part, copied=copied):
+                    source = place_of(x)
+                    t.place = Place(source.family, (source.path, Step(prim, args, kwargs, place, part)))
+                    source.family.join(t)
+                break
+
+
+def places(args: Any, kwargs: Any) -> Any:
+    """Go through the traced arguments of a call, each with where it stands."""
+    for where, x in itertools.chain(enumerate(args), kwargs.items()):
+        if isinstance(x, Traced):
+            yield (where, None), x
+        elif x.__class__ is list or x.__class__ is tuple:
+            for i, e in enumerate(x):
+                if isinstance(e, Traced):
+                    yield (where, i), e
+
+
+# ---------------------------------------------------------------- writing
+
+
+# The level from which on arrays may be written into: that of the innermost checkpointed function that is running.
+outermost: ContextVar[int] = ContextVar("outermost", default=-1)
+
+
+@contextlib.contextmanager
+def writing_only_above(trace: Trace) -> Iterator[None]:
+    """Refuse writes into arrays that are older than a trace."""
+    token = outermost.set(trace.level)
+    try:
+        yield
+    finally:
+        outermost.reset(token)
+
+
+def write(target: Any, index: Any, value: Any, *, add: bool = False) -> None:
+    """Do ``target[index] = value``; with ``add``, ``np.add.at(target, index, value)``."""
+    if value.__class__ is list or value.__class__ is tuple:
+        value = array_of(value)
+    trace = top_trace((target, index, value))
+    assert trace is not None
+    if trace.level == 0 or target._trace.level == 0:
+        raise InPlaceError(
+            f"{here()}: a Tensor of the object style is not written into, nor into another array. Build the new array with "
+            f"np.where, np.stack or np.concatenate; between backward passes assign to t.data."
+        )
+    place = place_of(target)
+    family = place.family
+    family.check_inside()
+    if not add and isinstance(value, Traced) and is_same(family, target, index, value):
+        return
+    trace.check_alive()
+    if not family.written:
+        family.begin()
+    s = family.storage()
+    if trace is not s.trace:
+        s = family.lift(trace)
+    trace.write(s, place.path, frozen(index), value, add)
+    s.version += 1
+
+
+def is_same(family: Family, target: Traced, index: Any, value: Traced) -> bool:
+    """Tell whether ``target[index] = value`` ends ``target[index] op= ...``, which has been written through a view."""
+    if getattr(value, "place", None) is None or value.place.family is not family:
+        return False
+    here, there = bottom(target[index]), bottom(value)  # type: ignore[index]
+    if here.__class__ is not ndarray or here.dtype != there.dtype or here.shape != there.shape:
+        return False
+    return bool(here.ctypes.data == there.ctypes.data and here.strides == there.strides)
+
+
+def frozen(index: Any) -> Any:
+    """Return an index that nobody can change any more."""
+    if index.__class__ is tuple:
+        return tuple([frozen(part) for part in index])
+    if index.__class__ is list:
+        return index if top_trace(index) is not None else np.array(index, np.intp if not index else None)
+    if isinstance(index, ndarray):
+        return index.copy()
+    return index
+
+
+def put(part: Any, path: Path, index: Any, value: Any, add: bool) -> Any:
+    """Write into a plain buffer or one of a lower trace; return it, or what takes its place."""
+    if isinstance(value, Traced) and not isinstance(part, Traced):
+        part = constant(part)
+    view = through_writable(path, part)
+    if add:
+        if not bottom(view).flags.writeable:  # np.add.at does not always look
+            raise ValueError("assignment destination is read-only")
+        np.add.at(view, index, value)
+    else:
+        view[index] = value
+    return part
+
+
+def last_written(shape: Shape, index: Any) -> Any:
+    """Return for each entry that ``t[index] = v`` writes whether it stays: of those at the same place the last one does."""
+    if top_trace((index,)) is not None:
+        return bind(registry[last_written], (shape, index), {})
+    number = np.empty(shape, np.intp)
+    region = number[index].shape
+    ids = np.arange(int(np.prod(region))).reshape(region)
+    number[index] = ids
+    return number[index] == ids
+
+
+constant_row(last_written)
+
+# ---------------------------------------------------------------- buffers that belong to no transform
+
+
+class ConstantTrace(Trace):
+    """Below all others: buffers that hold plain values, until a traced value is written into one."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.level = -1
+
+    def process(self, prim: Primitive, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a primitive on the values; a view of a buffer is a buffer."""
+        return self.call(prim.fun, args, kwargs, prim)
+
+    def call(self, fun: Callable[..., Any], args: Any, kwargs: Any, prim: Primitive | None = None) -> Any:
+        """Call a function on the values."""
+        ans = fun(*self.lower(args), **{k: self.lower(v) for k, v in kwargs.items()})
+        if ans.__class__ is ndarray and ans.dtype.kind in "fc":
+            for place, x in places(args, kwargs):
+                if x.value is ans:
+                    return x
+                if memory_of(x.value) is memory_of(ans):
+                    if prim is None:
+                        raise InPlaceError(f"{here()}: {fun.__name__} made a view of a buffer, which cannot be followed.")
+                    source = place_of(x)
+                    return handle(source.family, (source.path, Step(prim, args, kwargs, place, None)))
+            if prim is not None and prim.into:  # in t[index] += v what was read is written to
+                return constant(ans)
+        return ans
+
+    def write(self, s: Storage, path: Path, index: Any, value: Any, add: bool) -> None:
+        """Write a plain value."""
+        put(s.value, path, self.lower(index), self.lower(value), add)
+
+    def note_of_view(self, s: Storage, path: Path, value: Any) -> None:
+        """Note nothing."""
+
+
+CONSTANTS = ConstantTrace()
+
+
+def filled(layout: Layout, content: Any) -> Any:
+    """Return a buffer of our own with a certain layout and content."""
+    buffer = layout.blank()
+    if isinstance(content, Traced):
+        buffer = constant(buffer)
+    buffer[...] = content
+    return buffer
+
+
+def constant(buffer: Any) -> Any:
+    """Return a handle for a plain buffer of our own, into which traced values can be written."""
+    return handle(Family(Storage(CONSTANTS, buffer, None, Layout(buffer)), written=True))
+
+
+def handle(family: Family, path: Path = None) -> Any:
+    """Return a value that asks a family's storage."""
+    t = CONSTANTS.tensor()
+    t.place = Place(family, path)
+    return t
+
+
+def settled(x: Any) -> Any:
+    """Return a value as it is now, whatever is written into it later; of a buffer without a trace a plain copy."""
+    if not isinstance(x, Traced):
+        return x
+    return x.value.copy() if x._trace is CONSTANTS else x._trace.settled(x)
