@@ -359,15 +359,29 @@ class Tensor(Traced):
         """The real part."""
         return np.real(self)
 
+    @real.setter
+    def real(self, value: Any) -> None:
+        np.real(self)[...] = value  # type: ignore[call-overload]
+
     @property
     def imag(self) -> Any:
         """The imaginary part."""
         return np.imag(self)
 
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        if self.dtype.kind != "c":
+            raise TypeError("array does not have imaginary part to set")
+        np.imag(self)[...] = value  # type: ignore[call-overload]
+
     @property
-    def flat(self) -> Any:
-        """The entries in C order, as one axis."""
-        return np.ravel(self)
+    def flat(self) -> Flat:
+        """The entries in C order, as one axis, to be read and to be assigned to."""
+        return Flat(self)
+
+    @flat.setter
+    def flat(self, values: Any) -> None:
+        Flat(self)[:] = values
 
     sum, prod, mean, var = _method(np.sum), _method(np.prod), _method(np.mean), _method(np.var)
     std, max, min, argmax = _method(np.std), _method(np.max), _method(np.min), _method(np.argmax)
@@ -514,6 +528,46 @@ class Tensor(Traced):
         if self._note("pickling").children:
             raise TypeError("a Tensor that was computed from others cannot be pickled or copied; use Tensor(x.data)")
         return type(self), (self.value,)
+
+
+class Flat:
+    """The entries of a Tensor in C order, as ``ndarray.flat`` gives them."""
+
+    __slots__ = ("_t",)
+
+    def __init__(self, t: Tensor) -> None:
+        self._t = t
+
+    def __len__(self) -> int:
+        return self._t.size
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(np.ravel(self._t))
+
+    def __getitem__(self, index: Any) -> Any:
+        return np.ravel(self._t)[np.arange(self._t.size)[index]]  # a copy
+
+    def __setitem__(self, index: Any, values: Any) -> None:
+        np.put(self._t, np.arange(self._t.size)[index], values)
+
+    def copy(self) -> Any:
+        """Return the entries as a new array."""
+        return self._t.flatten()
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+        return getattr(ufunc, method)(*unflat(args), **kwargs)
+
+    def __array_function__(self, fun: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return fun(*unflat(args), **unflat(kwargs))
+
+
+def unflat(x: Any) -> Any:
+    """Return arguments with the entries' array in place of `Flat`."""
+    if isinstance(x, Flat):
+        return np.ravel(x._t)
+    if x.__class__ is dict:
+        return {name: unflat(value) for name, value in x.items()}
+    return x.__class__([unflat(e) for e in x]) if x.__class__ in {list, tuple} else x
 
 
 def real_array(data: Any) -> Array:

@@ -25,9 +25,11 @@ def bottom(x: Any) -> Any:
 def memory_of(x: Any) -> Any:
     """Return what owns the memory of an array: the same object for all views of it."""
     x = bottom(x)
-    while isinstance(x, ndarray) and x.base is not None:
-        x = x.base
-    return x
+    while True:
+        base = getattr(x, "base", None)  # as_strided puts an object that is no array in between
+        if base is None:
+            return x
+        x = base
 
 
 # The way from an array to one of its views: None, or the way to the view before with the last step, a function.

@@ -60,7 +60,7 @@ class Step:
 
     def is_imaginary_part(self) -> bool:
         """Tell whether the view is that of imaginary parts: gradients are df/dx - i df/dy."""
-        return len(self._args) == 1 and not self._kwargs and bool(self._prim.fun(np.array([1j]))[0] == 1)
+        return len(self._args) == 1 and not self._kwargs and bool(np.all(self._prim.fun(np.array([[1j]])) == 1))
 
 
 def sign_of(path: Path) -> int:
@@ -374,20 +374,27 @@ class ConstantTrace(Trace):
         return self.call(prim.fun, args, kwargs, prim)
 
     def call(self, fun: Callable[..., Any], args: Any, kwargs: Any, prim: Primitive | None = None) -> Any:
-        """Call a function on the values."""
+        """Call a function on the values; what it makes can be written into, too."""
         ans = fun(*self.lower(args), **{k: self.lower(v) for k, v in kwargs.items()})
-        if ans.__class__ is ndarray and ans.dtype.kind in "fc":
-            for place, x in places(args, kwargs):
-                if x.value is ans:
-                    return x
-                if memory_of(x.value) is memory_of(ans):
+
+        def buffer(x: Any, part: int | None) -> Any:
+            if x.__class__ is not ndarray or x.dtype.kind not in "fc":
+                return x
+            for place, given in places(args, kwargs):
+                if given._trace is not self:
+                    continue
+                if given.value is x:
+                    return given
+                if memory_of(given.value) is memory_of(x):
                     if prim is None:
                         raise InPlaceError(f"{here()}: {fun.__name__} made a view of a buffer, which cannot be followed.")
-                    source = place_of(x)
-                    return handle(source.family, (source.path, Step(prim, args, kwargs, place, None)))
-            if prim is not None and prim.into:  # in t[index] += v what was read is written to
-                return constant(ans)
-        return ans
+                    source = place_of(given)
+                    return handle(source.family, (source.path, Step(prim, args, kwargs, place, part)))
+            return constant(x)
+
+        if ans.__class__ is list or isinstance(ans, tuple):
+            return rebuild(ans, [buffer(x, part) for part, x in enumerate(ans)])
+        return buffer(ans, None)
 
     def write(self, s: Storage, path: Path, index: Any, value: Any, add: bool) -> None:
         """Write a plain value."""

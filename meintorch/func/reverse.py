@@ -13,6 +13,7 @@ from meintorch.core.batching import entries_batch
 from meintorch.core.captured import Captured
 from meintorch.core.dead import DeadTrace, has_nan
 from meintorch.core.graph import Node, walk
+from meintorch.core.memory import clone
 from meintorch.core.primitive import constant, registry
 from meintorch.core.shapes import dtype_of, shape_of
 from meintorch.core.storage import settled
@@ -247,7 +248,7 @@ def vjp(f: Callable[..., Any], *primals: PyTree, has_aux: bool = False) -> Any:
     (array([ 1., -1.]),)
     """
     selection = Selection(f, primals, {}, range(len(primals)))
-    values = [x.copy() if x.__class__ is np.ndarray else x for x in selection.values]  # the pullback outlives this call
+    values = [clone(x) if x.__class__ is np.ndarray else x for x in selection.values]  # the pullback outlives this call
     trace = reverse_trace()
     leaves = [trace.leaf(x) for x in values]
     out, aux = run(f, selection, leaves, trace, has_aux=has_aux)
@@ -336,7 +337,7 @@ def stop_gradient(x: PyTree) -> PyTree:
 def _stop(x: Any) -> Any:
     if isinstance(x, Traced):
         return bind(registry[_stop], (x,), {})
-    return x.copy() if isinstance(x, np.ndarray) else x
+    return clone(x) if isinstance(x, np.ndarray) else x
 
 
 constant(_stop, batch=entries_batch)

@@ -194,6 +194,8 @@ _row.name, _row.symbol = "indexing", "[]"
 def _take_transpose(g: Any, a_shape: Any, indices: Any, axis: Any, mode: Any) -> Any:
     n = math.prod(a_shape) if axis is None else a_shape[axis]
     indices = array_of(indices)
+    if indices.size == 0:
+        indices = indices.astype(np.intp)  # an empty list is float64
     if mode == "wrap":
         indices = indices % n
     elif mode == "clip":

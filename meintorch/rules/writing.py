@@ -73,7 +73,7 @@ def _put(a: Any, ind: Any, v: Any, mode: Any = "raise") -> None:
     if ind.size and v.size:
         n = a.size
         ind = ind % n if mode == "wrap" else np.clip(ind, 0, n - 1) if mode == "clip" else np.where(ind < 0, ind + n, ind)
-        a[np.unravel_index(ind, a.shape)] = repeated(v, ind.size)
+        set_entries(a, ind, repeated(v, ind.size))
 
 
 @composite(np.place)
@@ -129,7 +129,15 @@ def _fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:  # noqa: FBT00
     step = a.shape[1] + 1 if a.ndim == 2 else 1 + sum([math.prod(a.shape[:k]) for k in range(1, a.ndim)])
     end = None if wrap or a.ndim > 2 else a.shape[1] * a.shape[1]
     places = np.arange(a.size)[:end:step]
-    a[np.unravel_index(places, a.shape)] = repeated(val, places.size)
+    set_entries(a, places, repeated(val, places.size))
+
+
+def set_entries(a: Any, places: Any, values: Any) -> None:
+    """Set entries, counted in C order."""
+    if a.ndim:
+        a[np.unravel_index(places, a.shape)] = values
+    elif places.size:
+        a[...] = values[-1]
 
 
 def repeated(values: Any, size: int) -> Any:
