@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from meintorch.core.memory import Path, bottom, clone_batch, layout_of, memory_of, through
+from meintorch.core.memory import Layout, Path, bottom, clone_batch, layout_of, memory_of, through
 from meintorch.core.primitive import CONSTANT, ELEMENTWISE, STRUCTURAL, Primitive
 from meintorch.core.storage import Storage, constant, follow
 from meintorch.core.trace import Trace, Traced, here, is_many, rebuild
@@ -49,6 +49,10 @@ class BatchTrace(Trace):
         if copied:
             ans = self.one_by_one(prim, args, kwargs)
         ans = rebuild(ans, [self.wrap(x) for x in ans]) if is_many(ans) else self.wrap(ans)
+        if prim.into and not copied and isinstance(ans.value, np.ndarray) and not ans.value.flags.c_contiguous:
+            # Where it reads by arrays, NumPy puts the batch axis innermost: one example does not look like that.
+            if memory_of(ans.value) is not memory_of(args[0]):
+                self.is_view(prim, ans, args, kwargs, None, copied=False)
         follow(prim, ans, args, kwargs, self, copied=copied)
         return ans
 
@@ -80,16 +84,25 @@ class BatchTrace(Trace):
         self, prim: Primitive, t: Traced, args: tuple[Any, ...], kwargs: dict[str, Any], part: int | None, *, copied: bool
     ) -> bool:
         """Tell whether one example's result is a view; if not, make that of the batch a copy, unless it is one."""
-        if self.size and prim.kind is not CONSTANT:
-            first = self.example(args, 0), self.example(kwargs, 0)
-            ans = prim.fun(*first[0], **first[1])
-            ans = bottom(ans if part is None else ans[part])
-            memory = memory_of(ans)
-            if isinstance(ans, np.ndarray) and any([memory_of(x) is memory for x in arrays_in(*first[0], *first[1].values())]):
-                return True
+        if self.size == 0 or prim.kind is CONSTANT:
+            return False
+        first = self.example(args, 0), self.example(kwargs, 0)
+        ans = prim.fun(*first[0], **first[1])
+        ans = bottom(ans if part is None else ans[part])
+        memory = memory_of(ans)
+        if isinstance(ans, np.ndarray) and any([memory_of(x) is memory for x in arrays_in(*first[0], *first[1].values())]):
+            return True
         if not copied:
-            t.value = clone_batch(t.value)
+            t.value = self.laid_out(Layout(np.asarray(ans)), t.value)
         return False
+
+    def laid_out(self, layout: Layout, content: Any) -> Any:
+        """Return a batch of our own, whose examples lie end to end with a certain layout."""
+        buffer = layout.blank(self.size)
+        if isinstance(content, Traced):
+            buffer = constant(buffer)
+        buffer[...] = content
+        return buffer
 
     def own(self, s: Storage) -> None:
         """Make the buffer a copy that nobody else holds."""
@@ -98,9 +111,7 @@ class BatchTrace(Trace):
 
     def lift(self, s: Storage, value: Any) -> None:
         """Give each example a copy of a buffer of a lower trace."""
-        buffer = s.layout.blank(self.size)
-        s.value = constant(buffer) if isinstance(value, Traced) else buffer
-        s.value[...] = value
+        s.value = self.laid_out(s.layout, value)
 
     def write(self, s: Storage, path: Path, index: Any, value: Any, add: bool) -> None:
         """Write into all examples; where each has an index of its own, into one after the other."""

@@ -77,9 +77,7 @@ class ReverseTrace(Trace):
         if prim.kind is STRUCTURAL or prim.kind is CONSTANT:
             self.check_alive()
             return prim.fun(*self.lower(args), **{k: self.lower(v) for k, v in kwargs.items()})
-        if prim.into and args[0].__class__ is not ndarray and args[0].written and top_trace(args[1:]) is None:
-            return self.read(prim, *args)
-        ans = self.operate(prim, args, kwargs)
+        ans = (self.read if prim.into and can_read(self, *args) else self.operate)(prim, args, kwargs)
         if self.level:  # arrays of the object style are not written into
             follow(prim, ans, args, kwargs, self)
         return ans
@@ -135,28 +133,32 @@ class ReverseTrace(Trace):
             fits = (shape_of(value), dtype_of(value))
             s.note = (self.count(), pull_write, s.note, parent, path, index, add, fits, s.layout, *caller())
 
-    def read(self, prim: Primitive, t: Traced, index: Any) -> Any:
-        """Read from an array that was written into. What it costs does not depend on the array's size."""
-        value = t.value
-        if t._trace is not self or not bottom(value).flags.writeable:
-            return self.operate(prim, (t, index), {})
+    def read(self, prim: Primitive, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Read from an array that was written into, at a cost that does not depend on the array's size."""
         self.check_alive()
-        ans = prim.fun(value, index)
+        t, index = args
+        ans = prim.fun(t.value, index)
         s = t.place.family.storage()
-        ans = self.wrap(ans, (self.count(), pull_view, s.note, t.place.path, frozen(index), s.layout, *caller()), ())
-        follow(prim, ans, (t, index), {}, self)
-        return ans
+        return self.wrap(ans, (self.count(), pull_view, s.note, t.place.path, frozen(index), s.layout, *caller()), ())
 
     def note_of_view(self, s: Storage, path: Path, value: Any) -> Node:
         """Return a node for the view at the end of ``path``."""
         if bottom(value).flags.writeable:
-            return (self.count(), pull_view, s.note, path, None, s.layout, *caller())
+            return (self.count(), pull_view, s.note, path, Ellipsis, s.layout, *caller())
         # Entries of a read-only view may share memory: its own transpose adds them up.
         source, step = path
         before = self.through(source, s.value)
         whole = self.wrap(before, s.note if source is None else self.note_of_view(s, source, before), ())
         node: Node = step(whole).note
         return node
+
+
+def can_read(trace: Trace, t: Any, index: Any) -> bool:
+    """Tell whether an array was written into and leads to its storage by views that can be added into."""
+    if not isinstance(t, Traced) or not t.written or t._trace is not trace or top_trace((index,)) is not None:
+        return False
+    writeable: bool = bottom(t.value).flags.writeable
+    return writeable
 
 
 # ---------------------------------------------------------------- the backward pass
@@ -282,12 +284,12 @@ def pull_view(node: Node, g: Any, cts: Slots, nodes: Slots, owned: Slots) -> Non
     """Add the cotangent of a view, or of entries read from one, into that of the whole."""
     parent, path, index, layout = node[2:6]
     j = parent[0]
-    c = buffer_for(cts[j], owned[j], layout, g)
+    c = buffer_for(cts[j], owned[j], layout, top_trace((g, index)) is not None)
     cts[j], nodes[j], owned[j] = c, parent, True
     view = through_writable(path, c)
     if view.dtype.kind != c.dtype.kind and sign_of(path) < 0:
         g = -g
-    if index is None:
+    if index is Ellipsis:
         view += g
     else:
         scatter_add(view, index, g)
@@ -297,10 +299,10 @@ def pull_write(node: Node, g: Any, cts: Slots, nodes: Slots, owned: Slots) -> No
     """Divide the cotangent of an array after a write into those of what was written and of the array before."""
     old, parent, path, index, add, (shape, dtype), layout = node[2:9]
     if parent is not None or not add:
-        g = buffer_for(g, owned[node[0]], layout, g)
+        g = buffer_for(g, owned[node[0]], layout, top_trace((g, index)) is not None)
         view = through_writable(path, g)
         if parent is not None:
-            h = np.copy(view[index])[()]
+            h = read_written(view, index)
             if not add and may_repeat(index):
                 h = np.where(last_written(shape_of(view), index), h, 0)
             if view.dtype.kind != g.dtype.kind and sign_of(path) < 0:
@@ -313,9 +315,16 @@ def pull_write(node: Node, g: Any, cts: Slots, nodes: Slots, owned: Slots) -> No
     accumulate(cts, nodes, owned, old, g, True)
 
 
-def buffer_for(c: Any, owned: Any, layout: Layout, g: Any) -> Any:
-    """Return a cotangent as an array of the walk's own with a certain layout, into which one like ``g`` can be written."""
-    traced = isinstance(g, Traced)
+def read_written(view: Any, index: Any) -> Any:
+    """Return a copy of the entries at an index; at masks that differ from example to example their sum, on one axis."""
+    if isinstance(index, Traced) and dtype_of(index).kind == "b":
+        mask = np.reshape(index, shape_of(index) + (1,) * (view.ndim - index.ndim))
+        return np.sum(np.where(mask, view, 0), axis=tuple(range(index.ndim)))[None]
+    return np.copy(view[index])[()]
+
+
+def buffer_for(c: Any, owned: Any, layout: Layout, traced: bool) -> Any:
+    """Return a cotangent as an array of the walk's own with a certain layout; one that takes ``traced`` values."""
     if owned and c is not None:
         if c.__class__ is ndarray and layout.fits(c):
             return constant(c) if traced else c

@@ -13,7 +13,7 @@ from typing_extensions import ParamSpec, TypeVar
 from meintorch import tree
 from meintorch._typing import PyTree
 from meintorch.core.shapes import dtype_of, shape_of
-from meintorch.core.storage import settled
+from meintorch.core.storage import constant, settled
 from meintorch.core.trace import Trace, Traced
 from meintorch.errors import InputError, LostDerivativeError, OutputError
 
@@ -245,12 +245,14 @@ class Like:
 def finished(g: Any, owned: Any, like: Any) -> Any:
     """Return a leaf's cotangent as a result: an ndarray of the leaf's shape and dtype that nobody else holds."""
     if g is None:
-        return np.zeros(shape_of(like), dtype_of(like))
+        g = np.zeros(shape_of(like), dtype_of(like))
+        return constant(g) if isinstance(like, Traced) else g  # the program around may write into it
     if isinstance(g, Traced):
         return settled(g)
     dtype = dtype_of(like)
-    if g.__class__ is np.ndarray and owned and g.dtype == dtype:
-        return g
     if g.dtype.kind == "c" and dtype.kind != "c":
         g = g.real
-    return np.array(g, dtype=dtype)
+    if g.__class__ is not np.ndarray or not owned or g.dtype != dtype:
+        g = np.array(g, dtype=dtype)
+    return constant(g) if isinstance(like, Traced) else g
+

@@ -10,6 +10,7 @@ import numpy as np
 from meintorch import tree
 from meintorch._typing import PyTree
 from meintorch.core.batching import BatchTrace
+from meintorch.core.memory import clone_batch
 from meintorch.core.shapes import shape_of
 from meintorch.core.storage import settled
 from meintorch.core.trace import Traced
@@ -185,9 +186,9 @@ def leaf_name(arguments: PyTree, k: int) -> str:
 
 
 def to_front(x: Any, axis: int) -> Any:
-    """Return an array with its batch axis in front, in memory too: examples have to be contiguous blocks."""
+    """Return an array with its batch axis in front, in memory too: examples have to lie end to end."""
     if axis % len(shape_of(x)) == 0:
-        return x
+        return clone_batch(x) if isinstance(x, np.ndarray) and not x.flags.c_contiguous else x
     moved = np.moveaxis(x, axis, 0)
     return moved if isinstance(moved, Traced) else np.ascontiguousarray(moved)
 

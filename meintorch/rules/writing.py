@@ -90,9 +90,9 @@ def _place(arr: Any, mask: Any, vals: Any) -> None:
 @composite(np.putmask)
 def _putmask(a: Any, mask: Any, values: Any) -> None:
     a, values = buffer(a, "putmask"), np.ravel(array_of(values))
-    mask = np.reshape(mask, a.shape).astype(bool)
-    if values.size:
-        a[mask] = values[np.flatnonzero(mask) % values.size]
+    if values.size and a.size:
+        mask = np.reshape(mask, a.shape).astype(bool)
+        a[...] = np.where(mask, repeated(values, a.size).reshape(a.shape).astype(a.dtype), a)
 
 
 @composite(np.copyto)
@@ -100,12 +100,7 @@ def _copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -
     dst, src = buffer(dst, "copyto"), array_of(src)
     if not np.can_cast(dtype_of(src), dst.dtype, casting):
         raise TypeError(f"Cannot cast array data from {dtype_of(src)!r} to {dst.dtype!r} according to the rule '{casting}'")
-    if where is True:
-        dst[...] = src
-    else:
-        mask = np.broadcast_to(where, dst.shape)
-        extra = max(len(shape_of(src)) - dst.ndim, 0)
-        dst[mask] = np.broadcast_to(np.reshape(src, shape_of(src)[extra:]), dst.shape)[mask]
+    dst[...] = src if where is True else np.where(where, src.astype(dst.dtype), dst)
 
 
 @composite(np.put_along_axis)

@@ -448,3 +448,10 @@ def test_inputs_without_a_derivative(tree: Any, where: str, what: str) -> None:
 def test_not_a_function() -> None:
     with pytest.raises(errors.InputError, match="takes a function"):
         grad(3.0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("lay", [np.asfortranarray, np.transpose])
+def test_vjp_adds_in_the_order_of_the_input_in_memory(rng: np.random.Generator, lay: Any) -> None:
+    x = lay(rng.normal(size=(40, 50)))
+    assert vjp(np.sum, x)[0] == np.sum(x)
+    assert vjp(lambda x: np.sum(x * x), x)[0] == np.sum(x * x)
