@@ -88,12 +88,12 @@ class BatchTrace(Trace):
             return False
         first = self.example(args, 0), self.example(kwargs, 0)
         ans = prim.fun(*first[0], **first[1])
-        ans = bottom(ans if part is None else ans[part])
+        ans = ans if part is None else ans[part]
         memory = memory_of(ans)
-        if isinstance(ans, np.ndarray) and any([memory_of(x) is memory for x in arrays_in(*first[0], *first[1].values())]):
+        if isinstance(bottom(ans), np.ndarray) and any([memory_of(x) is memory for x in arrays_in(*first[0], *first[1].values())]):
             return True
         if not copied:
-            t.value = self.laid_out(Layout(np.asarray(ans)), t.value)
+            t.value = self.laid_out(layout_of(ans), t.value)
         return False
 
     def laid_out(self, layout: Layout, content: Any) -> Any:

@@ -107,6 +107,10 @@ class ObjectTrace(ReverseTrace):
         node: Node = t.note.node
         return node
 
+    def settled(self, t: Traced) -> Traced:
+        """Return a tensor itself: it is not written into."""
+        return t
+
     def backward(self, root: Traced) -> None:
         """Walk back from ``root``, seeded with ones, and add to ``.grad`` of every tensor of its graph."""
         graph = gather(root)
