@@ -151,6 +151,9 @@ WRONG = [
     ("training", "0.9 * m[name] + 0.1", "0.1 * m[name] + 0.9"),
     ("training", "slopes[name] ** 2", "np.abs(slopes[name])"),
     ("training", "weights[name] - rate", "weights[name] + rate"),
+    ("training", "(1 - 0.9**t)", "1"),
+    ("training", "(1 - 0.999**t)", "1"),
+    ("training", "return new_weights, (m, s, t)", "return new_weights, memory"),
 ]
 
 
@@ -173,6 +176,13 @@ def test_the_differences_of_the_course_are_right() -> None:
     x = np.array([[0.5, 1.0], [-2.0, 3.0]])
     np.testing.assert_allclose(differences(lambda x: np.sum(np.sin(x) * x), x), np.cos(x) * x + np.sin(x), atol=1e-8)
     np.testing.assert_allclose(differences(np.exp, 0.0), 1.0, atol=1e-9)
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_the_code_fits_on_the_page(chapter: str) -> None:
+    """At the width of a desktop, so that all that the reader types can be seen."""
+    blocks = blocks_of(TUTORIAL / f"{chapter}.md")
+    assert [line for block in blocks for line in block.body.splitlines() if len(line) > 81] == []
 
 
 def test_the_core_class_has_about_forty_lines() -> None:
@@ -538,6 +548,8 @@ def check_a_vmap_over_a_captured_value(own: Any) -> None:
 
 
 def check_what_is_refused(own: Any) -> None:
+    with pytest.raises(TypeError, match="at once"):
+        own.vmap(lambda x: x if x > 0 else -x)(X)
     with pytest.raises(TypeError):
         own.grad(np.sin)(X)
     with pytest.raises((KeyError, TypeError)):
@@ -597,21 +609,22 @@ def test_the_learners_grad_refuses_a_stretched_array() -> None:
         ("lambda x, y: -1.0]", "lambda x, y: 1.0]"),
         ("[lambda x, y: y, lambda x, y: x]", "[lambda x, y: x, lambda x, y: y]"),
         ("reversed(range(len(tape)))", "range(len(tape))"),
-        ("shares[source] + share if source in shares else share", "share"),
+        ("shares.get(source, 0.0) + share", "share"),
         ("note = [(self.place, self.shape, np.ones(self.shape))]", "note = [(self.place, self.shape, 1.0)]"),
         ("return share.sum()", "return share"),
         ("and other.level == self.level", ""),
         ("key=lambda a: a.level", "key=lambda a: -a.level"),
-        ("shares.get(0, np.zeros(start.shape))", "shares[0]"),
+        ("shares.get(start.place, np.zeros(start.shape))", "shares[0]"),
         ("if start.owns(end) else {}", ""),
-        ("tangent * np.ones(np.shape(result))", "tangent"),
+        ("tangent = np.zeros(np.shape(result))", "tangent = 0.0"),
         ("self.tangent.sum()", "self.tangent"),
         ("slope(*inside) * a.tangent", "a.tangent"),
         ("Dual(self.value.sum()", "Dual(1.001 * self.value.sum()"),
-        ("[aligned(v, axes) if", "[v if"),
+        ("[aligned(a.value, axes) if", "[a.value if"),
         ("all_but_the_first = tuple(range(1,", "all_but_the_first = tuple(range(0,"),
         ("np.shape(value)[1:]", "np.shape(value)"),
         ("np.stack([end] * len(batch))", "end"),
+        ("def __bool__", "def is_true"),
     ],
 )
 def test_the_checks_notice_a_broken_transform(old: str, new: str) -> None:
