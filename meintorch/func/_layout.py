@@ -63,31 +63,35 @@ class Layout:
         layers = layers_of(parents)
         self.places = [Place(w, h, layer) for (w, h), layer in zip(sizes, layers, strict=True)]
         ways = connect(self.places, parents)
-        rows: list[list[Place]] = [[] for _ in range(max(layers, default=-1) + 1)]
-        seen: set[int] = set()
-        for place in [p for way in ways.values() for p in way] + self.places:
-            if id(place) not in seen:
-                seen.add(id(place))
-                rows[place.layer].append(place)
+        rows = depth_first(self.places)
         rows = ordered(rows)
         settle(rows)
         bands = stack(rows)
         self.edges = {(box, k): route(way, way[-1].above[k][1], bands) for (box, k), way in ways.items()}
+        for place in [p for row in rows for p in row]:  # what refers to one another would be left to the collector
+            place.above.clear()
+            place.below.clear()
         right = [p.x + p.width / 2 for p in self.places] + [x for points in self.edges.values() for x, _ in points]
         self.width = max(right, default=0.0) + MARGIN
         self.height = max([p.bottom for p in self.places], default=0.0) + MARGIN
 
 
 def layers_of(parents: Sequence[Sequence[int]]) -> list[int]:
-    """Return the layer of each box: one below the lowest of its parents, and what has none just above its first child."""
+    """Return the layer of each box: below all of its parents, and if these are but one or none, just above its first child.
+
+    So a box that is needed late stands where it is needed; an edge from its parent down to there is part of the parent's trunk.
+    """
     layers: list[int] = []
     for above in parents:
         layers.append(1 + max([layers[p] for p in above], default=-1))
     first: dict[int, int] = {}
-    for child, above in enumerate(parents):
-        for p in above:
-            first[p] = min(first.get(p, layers[child]), layers[child])
-    return [first.get(k, 1) - 1 if not above else layers[k] for k, above in enumerate(parents)]
+    for k in reversed(range(len(parents))):
+        if k in first and len(set(parents[k])) <= 1:
+            layers[k] = first[k] - 1
+        for p in parents[k]:
+            first[p] = min(first.get(p, layers[k]), layers[k])
+    highest = min(layers, default=0)
+    return [layer - highest for layer in layers]
 
 
 def connect(places: list[Place], parents: Sequence[Sequence[int]]) -> dict[tuple[int, int], list[Place]]:
@@ -118,21 +122,60 @@ def link(upper: Place, lower: Place, port: float) -> None:
 # ---------------------------------------------------------------- order
 
 
+def depth_first(places: list[Place]) -> list[list[Place]]:
+    """Return the layers, each in the order in which its places are met from the outputs on, operand by operand."""
+    rows: list[list[Place]] = [[] for _ in range(max([p.layer for p in places], default=-1) + 1)]
+    seen: set[int] = set()
+    stack = [p for p in reversed(places) if not p.below]
+    while stack:
+        place = stack.pop()
+        if id(place) not in seen:
+            seen.add(id(place))
+            rows[place.layer].append(place)
+            stack += [p for p, _ in reversed(place.above)]
+    return rows
+
+
 def ordered(rows: list[list[Place]]) -> list[list[Place]]:
-    """Return the rows in an order with few crossings: sweeps down and up that sort each row by its neighbours' mean order."""
-    best, fewest = rows, float("inf")
+    """Return the rows in an order with few crossings: the best of what sweeps down and up come by.
+
+    A sweep sorts each row by the mean order of its neighbours in the row before, and then lets neighbours change places.
+    """
+    number(rows)
+    best, fewest = rows, sum([crossings(row) for row in rows])
     for sweep in range(ORDER_SWEEPS):
-        number(rows)
-        found = sum([crossings(row) for row in rows])
-        if found < fewest:
-            best, fewest = rows, found
-        rows = list(rows)
         down = sweep % 2 == 0
+        rows = list(rows)
         for k in range(len(rows)) if down else reversed(range(len(rows))):
             rows[k] = sorted(rows[k], key=partial(wanted_order, down=down))
             number([rows[k]])
+        for row in rows:
+            exchange(row)
+        found = sum([crossings(row) for row in rows])
+        if found < fewest:
+            best, fewest = rows, found
     number(best)
     return best
+
+
+def exchange(row: list[Place]) -> None:
+    """Let neighbours in a row change places where that makes fewer crossings, until none do."""
+    better = True
+    while better:
+        better = False
+        for k in range(len(row) - 1):
+            a, b = row[k], row[k + 1]
+            if passed(a, b) > passed(b, a):
+                row[k], row[k + 1] = b, a
+                a.order, b.order = k + 1, k
+                better = True
+
+
+def passed(a: Place, b: Place) -> int:
+    """Count the crossings of the edges of two places, of which the first stands on the left."""
+    count = sum([p.order > q.order for p, _ in a.above for q, _ in b.above])
+    ends = [q.order + q.share(port) for q, port in b.below]
+    return count + sum([p.order + p.share(port) > end for p, port in a.below for end in ends])
 
 
 def number(rows: Iterable[list[Place]]) -> None:
@@ -205,8 +248,8 @@ def fit(row: list[Place], wanted: Sequence[Point]) -> None:
         packed += (a.width + b.width) / 2 + BESIDE
         offsets.append(packed)
     blocks: list[tuple[float, float, int]] = []  # mean, weight, how many places
-    for (x, weight), offset in zip(wanted, offsets, strict=False):
-        mean, count = x - offset, 1
+    for (x, pull), offset in zip(wanted, offsets, strict=False):
+        mean, weight, count = x - offset, pull, 1
         while blocks and blocks[-1][0] >= mean:
             before, heavy, many = blocks.pop()
             mean = (before * heavy + mean * weight) / (heavy + weight)
@@ -224,12 +267,13 @@ def stack(rows: list[list[Place]]) -> list[Point]:
     top = MARGIN
     left = min([p.x - p.width / 2 for row in rows for p in row], default=0.0)
     for row in rows:
-        bottom = top + max([p.height for p in row])
+        height = max([p.height for p in row])
+        bottom = top + height
         bands.append((top, bottom))
         for p in row:
             p.x += MARGIN - left
-            p.top = (top + bottom - p.height) / 2
-            p.bottom = p.top + p.height
+            p.top = top + (height - p.height) / 2
+            p.bottom = min(p.top + p.height, bottom)
         longest = max([abs(q.x + port - p.x) for p in row for q, port in p.below], default=0.0)
         top = bottom + BELOW + min(longest, 600.0) / 15  # room to turn for edges that run far
     return bands
@@ -242,5 +286,7 @@ def route(way: list[Place], port: float, bands: list[Point]) -> list[Point]:
     for place in way:
         x = place.x + (port if place is last else 0.0)
         top, bottom = bands[place.layer]
-        points += [(x, bottom)] if place is first else [(x, top), (x, last.top)] if place is last else [(x, top), (x, bottom)]
+        points += (
+            [(x, bottom)] if place is first else [(x, top), (x, last.top)] if place is last else [(x, top), (x, bottom)]
+        )
     return points

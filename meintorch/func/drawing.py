@@ -7,6 +7,7 @@ came out (or take the graph of a Tensor of the object style as it is), lay the g
 from __future__ import annotations
 
 import contextlib
+import functools
 import heapq
 import inspect
 import itertools
@@ -35,7 +36,8 @@ from meintorch.tensor import Tensor, plain
 
 MAX_NODES = 60
 MAX_ENTRIES = 12  # of an array that is shown as it is
-MAX_TEXT = 30  # characters in a box
+MAX_TEXT = 30  # characters in a line of a box
+MAX_CONSTANT = 12  # characters of a constant among them
 COLUMN, LINE = 7.4, 16.0  # the width of a character and the height of a line
 
 # Colours follow the page into which the picture is written (its text colour); a file of its own follows the reader's system.
@@ -66,7 +68,8 @@ class Drawing(str):
         return str(self)
 
     def __repr__(self) -> str:
-        return f"<Drawing: {len(self)} characters of SVG; .save(path) writes them to a file>"
+        nodes, edges = [self.count(f'<g class="{kind}') for kind in ("node", "edge")]
+        return f"<Drawing: {nodes} nodes, {edges} edges>"
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the picture to a file, which a browser can open."""
@@ -82,7 +85,8 @@ class Draw(Transformed[P, Drawing]):
         """Return the picture of a call with the given arguments."""
         selection = Selection(self.f, args, kwargs, self.options["argnums"], self.options["argnames"])
         graph = graph_of_call(self.f, selection)
-        return picture(graph, f"The graph of {name_of(self.f)}", self.options["values"], self.options["max_nodes"])
+        values, max_nodes = self.options["values"], self.options["max_nodes"]
+        return picture(graph, f"The graph of {name_of(self.f)}", values=values, max_nodes=max_nodes)
 
     def __repr__(self) -> str:
         usual = {"argnums": None, "argnames": None, "values": True, "max_nodes": MAX_NODES}
@@ -91,7 +95,9 @@ class Draw(Transformed[P, Drawing]):
 
 
 @overload
-def draw(f: Tensor, *, names: dict[str, PyTree] | None = None, values: bool = True, max_nodes: int = ...) -> Drawing: ...
+def draw(
+    f: Tensor, *, names: dict[str, PyTree] | None = None, values: bool = True, max_nodes: int = ...
+) -> Drawing: ...
 @overload
 def draw(
     f: Callable[P, Any],
@@ -144,7 +150,7 @@ def draw(
     Notes
     -----
     Inputs stand above, outputs below. The edges enter an operation in the order of its operands, which a label spells ``_``
-    where others of them are constants: ``3.0 - _``. The gradients are those of the sum of all outputs, as those of
+    where others of them are constants: ``3 - _``. The gradients are those of the sum of all outputs, as those of
     ``backward()`` are; of a Tensor they are what its ``grad`` holds. Pointing at a node shows the user's own expression, its
     line, and its numbers with more digits; pointing at an edge shows how much of the gradient comes along it.
 
@@ -152,12 +158,14 @@ def draw(
     --------
     >>> picture = draw(lambda x: x * x + x)(3.0)
     >>> picture
-    <Drawing: ...>
+    <Drawing: 3 nodes, 4 edges>
     """
     if isinstance(f, Tensor) and f._trace is OBJECTS:
         if argnums is not None or argnames is not None:
-            raise InputError("argnums and argnames choose arguments of a function; a Tensor is drawn with all of its graph")
-        return picture(graph_of_tensor(f, names or {}), "The graph of a Tensor", values, max_nodes)
+            raise InputError(
+                "argnums and argnames choose arguments of a function; a Tensor is drawn with all of its graph"
+            )
+        return picture(graph_of_tensor(f, names or {}), "The graph of a Tensor", values=values, max_nodes=max_nodes)
     if names is not None:
         raise InputError("names= is for drawing a Tensor; the arguments of a function have names")
     return Draw(f, argnums=argnums, argnames=argnames, values=values, max_nodes=max_nodes)
@@ -205,6 +213,11 @@ class Vertex:
         self.value: Shown | None = None
         self.gradient: Shown | None = None
 
+    def hide_values(self) -> None:
+        """Leave the structure alone."""
+        self.value = self.gradient = None
+        self.operands = [(p, None) for p, _ in self.operands]
+
 
 class DrawnTensor(Tensor):
     """A Tensor of a trace that notes what it sees; its operators are the plain ones."""
@@ -244,12 +257,13 @@ class DrawingTrace(ReverseTrace):
         texts = [self._spelling(x) for x in args]
         texts += [f"{k}={text}" for k, x in kwargs.items() for text in [self._spelling(x)] if text]
         texts = [text for text in texts if text]
-        symbol = SYMBOLS.get(prim.name, prim.symbol)
+        symbol = operators().get(prim.name, prim.symbol)
+        infix = prim.name in operators()
         if symbol == "[]" and len(texts) == 2:
             return f"{texts[0]}[{texts[1].removeprefix('(').removesuffix(')')}]"
         if all([text == "_" for text in texts]):
-            return f"{symbol}_" if len(texts) == 1 and symbol in SYMBOLS.values() else symbol
-        if symbol in SYMBOLS.values():
+            return f"{symbol}_" if infix and len(texts) == 1 else symbol
+        if infix and len(texts) == 2:
             return f"{texts[0]} {symbol} {texts[1]}"
         return f"{symbol}({', '.join(texts)})"
 
@@ -259,9 +273,11 @@ class DrawingTrace(ReverseTrace):
             return "_"
         if isinstance(x, (list, tuple)):
             parts = [self._spelling(e) for e in x]
-            if "_" in parts:
+            if parts and all([part == "_" for part in parts]):
                 return "_"
-            return f"({', '.join(parts)}{',' * (len(parts) == 1)})" if all(parts) else ""
+            inside = ", ".join(parts)
+            spelt = f"[{inside}]" if isinstance(x, list) else f"({inside},)" if len(parts) == 1 else f"({inside})"
+            return spelt if all(parts) else ""
         if isinstance(x, slice):
             ends = ["" if e is None else self._spelling(e) for e in (x.start, x.stop, x.step)]
             return ":".join(ends if ends[2] else ends[:2])
@@ -270,12 +286,17 @@ class DrawingTrace(ReverseTrace):
         if x is None or isinstance(x, (str, bool, int)):
             return repr(x)
         if isinstance(x, (float, complex, np.generic, np.ndarray, Traced)):
-            return shown(x).short
+            return shown(x, MAX_CONSTANT).short
+        if isinstance(x, (type, np.dtype)):
+            return getattr(x, "__name__", str(x))
         return ""
 
 
-# How operators are written, by the name of their function: np.multiply is drawn as `*` whichever way it was called.
-SYMBOLS = {p.name: p.symbol for p in registry.values() if p.name.startswith("np.") and not p.symbol.replace(".", "_").isidentifier()}
+@functools.cache
+def operators() -> dict[str, str]:
+    """Return how operators are written, by the name of their function: np.multiply is drawn as `*` however it was called."""
+    spelled_otherwise = [p for p in registry.values() if p.symbol != p.name.rpartition(".")[2]]
+    return {p.name: p.symbol for p in spelled_otherwise if p.name.startswith("np.")}
 
 
 def graph_of_call(f: Callable[..., Any], selection: Selection) -> dict[int, Vertex]:
@@ -410,11 +431,9 @@ def graph_of_tensor(root: Tensor, names: dict[str, PyTree]) -> dict[int, Vertex]
     for serial in sorted(gathered):
         t, node = gathered[serial]
         operands = operands_of(node)
-        if t is not None and not all([p in gathered for p in operands]):
-            operands = []
-        if t is not None and not operands:
+        if t is not None and not (operands and all([p in gathered for p in operands])):
             operands = [child.note.node[0] for child in dict.fromkeys(t.note.children)]
-        label = node[4].symbol if t is None else t.note.op or type(t).__name__
+        label = node_name(node) if t is None else t.note.op or type(t).__name__
         vertex = graph[serial] = Vertex(label, [(p, None) for p in operands], source_of(node))
         if t is not None:
             vertex.value = shown(t.value)
@@ -424,14 +443,12 @@ def graph_of_tensor(root: Tensor, names: dict[str, PyTree]) -> dict[int, Vertex]
         leaves, treedef = tree.flatten(part)
         for t, path in zip(leaves, treedef.paths(), strict=True):
             if not isinstance(t, Tensor) or t._trace is not OBJECTS:
-                raise InputError(f"names={{{name!r}: ...}} has to name tensors; {name + path} is a {type(t).__name__}")
-            vertex = graph.get(t.note.node[0], vertex)
-            if t.note.node[0] not in graph:
-                continue
-            if vertex.is_input:
-                vertex.label = name + path
-            else:
-                vertex.names.append(name + path)
+                raise InputError(f"names has to name tensors; {name + path} is a {type(t).__name__}")
+            named = graph.get(t.note.node[0])  # None: it takes no part in this graph
+            if named is not None and named.is_input:
+                named.label = name + path
+            elif named is not None:
+                named.names.append(name + path)
     return graph
 
 
@@ -452,14 +469,14 @@ def source_of(node: Node) -> list[str]:
 # ---------------------------------------------------------------- values in few words
 
 
-def shown(x: Any) -> Shown:
+def shown(x: Any, longest: int = MAX_TEXT) -> Shown:
     """Spell a value: numbers and small arrays as they are, larger ones by dtype and shape."""
     array = np.asarray(plain(x))
     whole = f"{array.dtype}[{', '.join([str(n) for n in array.shape])}]"
     if array.size == 0 or array.size > MAX_ENTRIES:
         return Shown(whole, whole)
     short = spelled(array.tolist(), ".4g")
-    return Shown(short if len(short) <= MAX_TEXT else whole, spelled(array.tolist(), ".12g"))
+    return Shown(short if len(short) <= longest else whole, spelled(array.tolist(), ".12g"))
 
 
 def spelled(x: Any, spec: str) -> str:
@@ -472,47 +489,44 @@ def spelled(x: Any, spec: str) -> str:
 # ---------------------------------------------------------------- the picture
 
 
-def picture(graph: dict[int, Vertex], title: str, values: bool, max_nodes: int) -> Drawing:
+def picture(graph: dict[int, Vertex], title: str, *, values: bool, max_nodes: int) -> Drawing:
     """Lay a graph out and write it down."""
     if len(graph) > max_nodes:
         raise DrawingError(
             f"{title[0].lower() + title[1:]} has {len(graph)} nodes, and a picture of more than {max_nodes} is hard to read. "
-            f"Draw a smaller case (fewer steps of a loop, fewer layers: the graph repeats itself), draw a part of the function, "
-            f"or pass max_nodes={len(graph)}."
+            f"Draw a smaller case (fewer steps of a loop, fewer layers: the graph repeats itself), draw a part of the "
+            f"function, or pass max_nodes={len(graph)}."
         )
-    serials = sorted(graph)
-    position = {serial: k for k, serial in enumerate(serials)}
-    vertices = [graph[serial] for serial in serials]
+    position = {serial: k for k, serial in enumerate(sorted(graph))}
+    vertices = [graph[serial] for serial in position]
+    if not values:
+        for v in vertices:
+            v.hide_values()
     parents = [[position[p] for p, _ in v.operands] for v in vertices]
-    texts = [rows_of(v, values) for v in vertices]
-    layout = Layout([size_of(rows) for rows in texts], parents)
-    edges = [edge(layout.edges[k, i], parents[k][i], k, share if values else None)
-             for k, v in enumerate(vertices) for i, (_, share) in enumerate(v.operands)]
-    boxes = [box(k, v, layout.places[k], texts[k], values) for k, v in enumerate(vertices)]
-    sentences = [sentence(k, v, parents[k], values) for k, v in enumerate(vertices)]
+    rows = [rows_of(v) for v in vertices]
+    layout = Layout([size_of(lines) for lines in rows], parents)
+    words = [sentence(k, v, parents[k]) for k, v in enumerate(vertices)]
     w, h = round(layout.width), round(layout.height)
-    return Drawing(
-        "\n".join(
-            [
-                f'<svg xmlns="http://www.w3.org/2000/svg" class="meintorch-drawing" role="img" width="{w}" height="{h}" '
-                f'viewBox="0 0 {w} {h}">',
-                f"<title>{escape(title)}</title>",
-                f"<desc>{escape(' '.join(sentences))}</desc>",
-                f"<style>{STYLE}</style>",
-                *edges,
-                *boxes,
-                "</svg>",
-            ]
-        )
-    )
+    head = f'role="img" width="{w}" height="{h}" viewBox="0 0 {w} {h}"'
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="meintorch-drawing" {head}>',
+        f"<title>{escape(title)}</title>",
+        f"<desc>{escape(' '.join(words))}</desc>",
+        f"<style>{STYLE}</style>",
+    ]
+    for k, v in enumerate(vertices):
+        for i, (parent, (_, share)) in enumerate(zip(parents[k], v.operands, strict=True)):
+            parts.append(write_edge(layout.edges[k, i], parent, k, share, parents[k].count(parent)))
+    parts += [write_box(k, v, layout.places[k], rows[k]) for k, v in enumerate(vertices)]
+    return Drawing("\n".join([*parts, "</svg>"]))
 
 
-def rows_of(vertex: Vertex, values: bool) -> list[tuple[str, str]]:
+def rows_of(vertex: Vertex) -> list[tuple[str, str]]:
     """Return the lines of a box, each with its class."""
     rows = [("label", cut(vertex.label)), *[("name", cut(name)) for name in vertex.names]]
-    if values and vertex.value is not None:
+    if vertex.value is not None:
         rows.append(("value", vertex.value.short))
-    if values and vertex.gradient is not None:
+    if vertex.gradient is not None:
         rows.append(("gradient", f"grad {vertex.gradient.short}"))
     return rows
 
@@ -528,49 +542,52 @@ def size_of(rows: list[tuple[str, str]]) -> tuple[float, float]:
     return max(44.0, columns * COLUMN + 20.0), len(rows) * LINE + 12.0
 
 
-def sentence(k: int, vertex: Vertex, parents: list[int], values: bool) -> str:
+def sentence(k: int, vertex: Vertex, parents: list[int]) -> str:
     """Say in words what a box and its edges show, for those who do not see them."""
     words = f"{k + 1}: {', '.join([vertex.label, *vertex.names])}"
     if parents:
         words += f" of {' and '.join([str(p + 1) for p in parents])}"
-    if values and vertex.value is not None:
+    if vertex.value is not None:
         words += f", value {vertex.value.short}"
-    if values and vertex.gradient is not None:
+    if vertex.gradient is not None:
         words += f", gradient {vertex.gradient.short}"
     return words + "."
 
 
-def box(k: int, vertex: Vertex, place: Place, rows: list[tuple[str, str]], values: bool) -> str:
+def write_box(k: int, vertex: Vertex, place: Place, rows: list[tuple[str, str]]) -> str:
     """Write the box of a node."""
     tip = [", ".join([vertex.label, *vertex.names]), *vertex.source]
-    if values and vertex.value is not None:
+    if vertex.value is not None:
         tip.append(f"value {vertex.value.long}")
-    if values and vertex.gradient is not None:
+    if vertex.gradient is not None:
         tip.append(f"gradient {vertex.gradient.long}")
-    kind = "input" if vertex.is_input else "operation"
-    kind += " output" if vertex.is_output else ""
-    left, radius = place.x - place.width / 2, min(place.height / 2, 14.0) if vertex.is_input else 3.0
+    kind = ("input" if vertex.is_input else "operation") + (" output" if vertex.is_output else "")
+    left, radius = place.x - place.width / 2, 14 if vertex.is_input else 3
     lines = [
         f'<text class="{name}" x="{place.x:.1f}" y="{place.top + 6 + LINE * (i + 0.75):.1f}">{escape(text)}</text>'
         for i, (name, text) in enumerate(rows)
     ]
     return (
         f'<g class="node {kind}" data-node="{k}"><title>{escape(chr(10).join(tip))}</title>'
-        f'<rect x="{left:.1f}" y="{place.top:.1f}" width="{place.width:.1f}" height="{place.height:.1f}" rx="{radius:g}"/>'
+        f'<rect x="{left:.1f}" y="{place.top:.1f}" width="{place.width:.1f}" height="{place.height:.1f}" rx="{radius}"/>'
         f"{''.join(lines)}</g>"
     )
 
 
-def edge(points: list[Point], start: int, end: int, share: Shown | None) -> str:
+def write_edge(points: list[Point], start: int, end: int, share: Shown | None, together: int) -> str:
     """Write an edge: straight through layers, curved between them, with an arrow at its end."""
     (x, y), *rest = points
     path = f"M{x:.1f},{y:.1f}"
     for i, (x1, y1) in enumerate(rest):
         half = (y1 - y) / 2
-        path += f"C{x:.1f},{y + half:.1f} {x1:.1f},{y1 - half:.1f} {x1:.1f},{y1:.1f}" if i % 2 else f"V{y1:.1f}"
+        if i % 2:
+            path += f"C{x:.1f},{y + half:.1f} {x1:.1f},{y1 - half:.1f} {x1:.1f},{y1:.1f}"
+        elif y1 > y:
+            path += f"V{y1:.1f}"
         x, y = x1, y1
-    tip = f"<title>{escape('gradient along this edge: ' + share.long)}</title>" if share is not None else ""
+    along = "this edge" if together == 1 else f"these {together} edges together"
+    tip = "" if share is None else f"<title>{escape(f'gradient along {along}: {share.long}')}</title>"
     return (
-        f'<g class="edge" data-from="{start}" data-to="{end}">{tip}<path class="reach" d="{path}"/><path class="line" d="{path}"/>'
-        f'<path class="arrow" d="M{x - 3.5:.1f},{y - 7:.1f}h7L{x:.1f},{y:.1f}z"/></g>'
+        f'<g class="edge" data-from="{start}" data-to="{end}">{tip}<path class="reach" d="{path}"/>'
+        f'<path class="line" d="{path}"/><path class="arrow" d="M{x - 3.5:.1f},{y - 7:.1f}h7L{x:.1f},{y:.1f}z"/></g>'
     )
