@@ -151,8 +151,9 @@ def draw(
     -----
     Inputs stand above, outputs below. The edges enter an operation in the order of its operands, which a label spells ``_``
     where others of them are constants: ``3 - _``. The gradients are those of the sum of all outputs, as those of
-    ``backward()`` are; of a Tensor they are what its ``grad`` holds. Pointing at a node shows the user's own expression, its
-    line, and its numbers with more digits; pointing at an edge shows how much of the gradient comes along it.
+    ``backward()`` are; of a Tensor they are what its ``grad`` holds. Pointing at a node shows the line of the program, the
+    expression where its source can be read, and the numbers with more digits; pointing at an edge shows how much of the
+    gradient comes along it.
 
     Examples
     --------
