@@ -69,7 +69,6 @@ class Layout:
         bands = stack(rows)
         self.edges = {(box, k): route(way, way[-1].above[k][1], bands) for (box, k), way in ways.items()}
         for place in [p for row in rows for p in row]:  # what refers to one another would be left to the collector
-            place.above.clear()
             place.below.clear()
         right = [p.x + p.width / 2 for p in self.places] + [x for points in self.edges.values() for x, _ in points]
         self.width = max(right, default=0.0) + MARGIN

@@ -476,13 +476,28 @@ def test_layouts_of_random_graphs(seed):
     assert Layout(sizes, parents).edges == layout.edges
 
 
-def test_few_crossings():
-    """A tree is drawn without any, whatever the order in which it was computed."""
-    parents = [[], [], [], [], [3, 1], [0, 2], [5, 4]]
-    layout = Layout([(60.0, 40.0)] * 7, parents)
-    x = [place.x for place in layout.places]
-    assert x[0] < x[2] < x[3] < x[1]
-    assert x[5] < x[6] < x[4]
+def crossings_of(parents: list[list[int]]) -> int:
+    """Count the pairs of curves that cross between two layers; edges that share a part of their way count once."""
+    layout = Layout([(60.0, 40.0)] * len(parents), parents)
+    curves = {(y, x0, x1) for points in layout.edges.values() for (x0, y), (x1, _) in list(pairwise(points))[1::2]}
+    return sum([a[0] == b[0] and (a[1] - b[1]) * (a[2] - b[2]) < 0 for a, b in combinations(curves, 2)])
+
+
+@pytest.mark.parametrize(
+    "parents",
+    [
+        [[], [], [], [], [3, 1], [0, 2], [5, 4]],  # a tree, computed in disorder
+        [[], [0, 0], [1], [1, 2], [1, 3], [3, 0]],
+        [[], [0], [1, 1], [], [0, 2], [2, 3]],
+        [[], [], [1], [1], [2, 3], [1, 1], [1, 2], [1], [5], [1, 4]],
+    ],
+)
+def test_no_crossings_where_there_need_be_none(parents):
+    assert crossings_of(parents) == 0
+
+
+def test_a_crossing_that_is_needed():
+    assert crossings_of([[], [], [0, 1], [0, 1], [2, 3]]) == 1
 
 
 def test_a_picture_is_the_same_every_time(rng):
@@ -576,6 +591,15 @@ def test_what_cannot_be_drawn():
         draw(Tensor(1.0), names={"w": [Tensor(1.0), 2.0]})
     with pytest.raises(ZeroDivisionError):
         draw(lambda x: x / (1 // 0))(1.0)
+    large = np.ones(5000)
+
+    def overwrite(x):
+        y = x * large
+        large[0] = 2.0
+        return np.sum(y)
+
+    with pytest.raises(errors.InPlaceError, match="written to afterwards"):
+        draw(overwrite)(np.ones(5000))
     bad = custom_vjp(lambda x: x)
     bad.defvjp(lambda x: (x, None), lambda saved, ct: 1 // 0)
     with pytest.raises(ZeroDivisionError) as caught:
