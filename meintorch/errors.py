@@ -41,6 +41,10 @@ class BatchError(MeintorchError, TypeError):
     """A program asked a batch of examples for a single answer, or the batch axes do not fit."""
 
 
+class DrawingError(MeintorchError, ValueError):
+    """A graph is too large for a picture that can be read."""
+
+
 class RowError(MeintorchError, ValueError):
     """A rule was registered that does not fit its function."""
 

@@ -5,6 +5,7 @@ from meintorch.func.custom import checkpoint as checkpoint
 from meintorch.func.custom import custom_jvp as custom_jvp
 from meintorch.func.custom import custom_vjp as custom_vjp
 from meintorch.func.custom import primitive as primitive
+from meintorch.func.drawing import draw as draw
 from meintorch.func.forward import jvp as jvp
 from meintorch.func.forward import linearize as linearize
 from meintorch.func.implicit import fixed_point as fixed_point
@@ -26,6 +27,7 @@ __all__ = [
     "checkpoint",
     "custom_jvp",
     "custom_vjp",
+    "draw",
     "fixed_point",
     "gauss_newton_product",
     "grad",
