@@ -20,8 +20,8 @@ from meintorch.core.batching import BatchTrace
 from meintorch.core.dead import DeadTrace
 from meintorch.core.forward import ForwardTrace
 from meintorch.core.graph import ReverseTrace, pull_pick
-from meintorch.core.objects import OBJECTS, Cotangents, Note
 from meintorch.core.memory import bottom
+from meintorch.core.objects import OBJECTS, Cotangents, Note
 from meintorch.core.primitive import find, registry
 from meintorch.core.shapes import astype, discretize, dtype_of, may_repeat, shape_of, unbroadcast
 from meintorch.core.storage import CONSTANTS, ConstantTrace, constant, write
@@ -830,6 +830,7 @@ OPERATORS: dict[str, tuple[Method, str]] = {
     "pow": (operator.pow, "x1 ** x2"),
     "neg": (operator.neg, "-v"),
 }
+
 
 def of_its_kind(name: str) -> Method:
     """Make a method of buffers that does what the tensors of its trace do."""

@@ -75,13 +75,19 @@ class BatchTrace(Trace):
             return {k: self.example(v, i) for k, v in x.items()}
         return x.__class__([self.example(e, i) for e in x]) if x.__class__ in (list, tuple) else x
 
-
     # ------------------------------------------------------------ arrays that are written into
 
     strips = False  # an array of a lower trace would have to hold what each example wrote
 
     def is_view(
-        self, prim: Primitive, t: Traced, args: tuple[Any, ...], kwargs: dict[str, Any], part: int | None, *, copied: bool
+        self,
+        prim: Primitive,
+        t: Traced,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        part: int | None,
+        *,
+        copied: bool,
     ) -> bool:
         """Tell whether one example's result is a view; if not, make that of the batch a copy, unless it is one."""
         if self.size == 0 or prim.kind is CONSTANT:
@@ -90,7 +96,9 @@ class BatchTrace(Trace):
         ans = prim.fun(*first[0], **first[1])
         ans = ans if part is None else ans[part]
         memory = memory_of(ans)
-        if isinstance(bottom(ans), np.ndarray) and any([memory_of(x) is memory for x in arrays_in(*first[0], *first[1].values())]):
+        if isinstance(bottom(ans), np.ndarray) and any(
+            [memory_of(x) is memory for x in arrays_in(*first[0], *first[1].values())]
+        ):
             return True
         if not copied:
             t.value = self.laid_out(layout_of(ans), t.value)

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from meintorch.core.memory import Layout, Path, bottom, clone, layout_of, memory_of
+from meintorch.core.memory import Layout, Path, bottom, clone, layout_of
 from meintorch.core.primitive import CONSTANT, STRUCTURAL, Primitive, Step
 from meintorch.core.shapes import dtype_of, fit, may_repeat, shape_of
 from meintorch.core.storage import (
@@ -105,7 +105,6 @@ class ReverseTrace(Trace):
         if dtype_of(value).kind not in "fc":
             return value
         return self.wrap(value, (self.count(), pull_pick, node, i, *node[-2:]), inputs)
-
 
     # ------------------------------------------------------------ arrays that are written into
 

@@ -87,7 +87,9 @@ class Layout:
         if x.shape != self.shape or x.dtype != self.dtype:
             return False
         size = x.itemsize
-        return x.size == 0 or all([n == 1 or s == t * size for n, s, t in zip(x.shape, x.strides, self._steps, strict=True)])
+        return x.size == 0 or all(
+            [n == 1 or s == t * size for n, s, t in zip(x.shape, x.strides, self._steps, strict=True)]
+        )
 
 
 def layout_of(x: Any) -> Layout:

@@ -84,7 +84,9 @@ def through_writable(path: Path, x: Any) -> Any:
     """Return the view of one of our own buffers at the end of a path, for writing."""
     view = through(path, x)
     if path is not None and memory_of(view) is not memory_of(x):
-        raise InPlaceError(f"{here()}: a view of a traced array could not be followed here. Write into the array itself.")
+        raise InPlaceError(
+            f"{here()}: a view of a traced array could not be followed here. Write into the array itself."
+        )
     return view
 
 
@@ -93,7 +95,9 @@ class Storage:
 
     __slots__ = ("layout", "lifted", "note", "trace", "value", "version")
 
-    def __init__(self, trace: Trace, value: Any, note: Any, layout: Layout | None = None, *, lifted: bool = False) -> None:
+    def __init__(
+        self, trace: Trace, value: Any, note: Any, layout: Layout | None = None, *, lifted: bool = False
+    ) -> None:
         self.trace = trace
         self.value = value
         self.note = note
@@ -143,7 +147,11 @@ class Family:
                     f"return them from the function instead."
                 )
             inside = s.value
-            s = inside.place.family.storage() if isinstance(inside, Traced) else Storage(CONSTANTS, inside, None, s.layout)
+            s = (
+                inside.place.family.storage()
+                if isinstance(inside, Traced)
+                else Storage(CONSTANTS, inside, None, s.layout)
+            )
             self._storage = s
         return s
 
@@ -387,7 +395,9 @@ class ConstantTrace(Trace):
                     return given
                 if memory_of(given.value) is memory_of(x):
                     if prim is None:
-                        raise InPlaceError(f"{here()}: {fun.__name__} made a view of a buffer, which cannot be followed.")
+                        raise InPlaceError(
+                            f"{here()}: {fun.__name__} made a view of a buffer, which cannot be followed."
+                        )
                     source = place_of(given)
                     return handle(source.family, (source.path, Step(prim, args, kwargs, place, part)))
             return constant(x)

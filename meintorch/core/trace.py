@@ -107,7 +107,14 @@ class Trace:
         return through(path, value)
 
     def is_view(
-        self, prim: Primitive, t: Traced, args: tuple[Any, ...], kwargs: dict[str, Any], part: int | None, *, copied: bool
+        self,
+        prim: Primitive,
+        t: Traced,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        part: int | None,
+        *,
+        copied: bool,
     ) -> bool:
         """Tell whether a result is a view of an argument for NumPy, given that it shares memory here or is ``copied``."""
         return True

@@ -255,4 +255,3 @@ def finished(g: Any, owned: Any, like: Any) -> Any:
     if g.__class__ is not np.ndarray or not owned or g.dtype != dtype:
         g = np.array(g, dtype=dtype)
     return constant(g) if isinstance(like, Traced) else g
-

@@ -58,7 +58,8 @@ class Vmap(Transformed[P, R]):
         trace = BatchTrace(stop - start)
         whole = start == 0 and stop == size
         inputs = [
-            x if a is None else trace.wrap(settled(x) if whole else x[start:stop]) for x, a in zip(mapped, axes, strict=True)
+            x if a is None else trace.wrap(settled(x) if whole else x[start:stop])
+            for x, a in zip(mapped, axes, strict=True)
         ]
         args, kwargs = treedef.unflatten(inputs)
         try:

@@ -18,8 +18,8 @@ from meintorch._typing import PyTree, Rule
 from meintorch.core.captured import WHOLE, Captured, samples, weights
 from meintorch.core.forward import ForwardTrace
 from meintorch.core.graph import ReverseTrace, walk
-from meintorch.core.primitive import ELEMENTWISE, GENERAL, Primitive, split_sequences
 from meintorch.core.memory import Path, clone, layout_of
+from meintorch.core.primitive import ELEMENTWISE, GENERAL, Primitive, split_sequences
 from meintorch.core.shapes import dtype_of, shape_of
 from meintorch.core.storage import Storage, follow, put, settled, writing_only_above
 from meintorch.core.trace import Trace, Traced, bind, caller, here, top_trace

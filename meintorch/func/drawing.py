@@ -25,6 +25,7 @@ from meintorch import tree
 from meintorch._typing import PyTree
 from meintorch.core.dead import DeadTrace, has_nan
 from meintorch.core.graph import Node, ReverseTrace, explain, node_name, pull, pull_many, pull_pick
+from meintorch.core.memory import bottom
 from meintorch.core.objects import OBJECTS, Cotangents, gather
 from meintorch.core.primitive import Primitive, registry
 from meintorch.core.shapes import dtype_of, shape_of
@@ -32,7 +33,7 @@ from meintorch.core.trace import Traced
 from meintorch.errors import DrawingError, InputError, OutputError
 from meintorch.func._layout import Layout, Place, Point
 from meintorch.func._transform import P, Selection, Transformed, name_of, run
-from meintorch.tensor import Tensor, plain
+from meintorch.tensor import Tensor
 
 MAX_NODES = 60
 MAX_ENTRIES = 12  # of an array that is shown as it is
@@ -472,7 +473,7 @@ def source_of(node: Node) -> list[str]:
 
 def shown(x: Any, longest: int = MAX_TEXT) -> Shown:
     """Spell a value: numbers and small arrays as they are, larger ones by dtype and shape."""
-    array = np.asarray(plain(x))
+    array = np.asarray(bottom(x))
     whole = f"{array.dtype}[{', '.join([str(n) for n in array.shape])}]"
     if array.size == 0 or array.size > MAX_ENTRIES:
         return Shown(whole, whole)

@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from meintorch.core.trace import array_of
-
 from meintorch._typing import Rule, Shape
 from meintorch.core.batching import BatchCall, axes_batch, shifted
 from meintorch.core.primitive import composite, linear
+from meintorch.core.trace import array_of
 
 _SWAPPED: dict[Any, Any] = {None: "forward", "backward": "forward", "ortho": "ortho", "forward": "backward"}
 

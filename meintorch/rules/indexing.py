@@ -121,7 +121,13 @@ def scatter_into(buffer: Array, g: Any, b: Any) -> None:
             buffer[b] = buffer[b] + g
         else:
             buffer[b] += g
-    elif kind is np.ndarray and buffer.__class__ is np.ndarray and g.__class__ is np.ndarray and buffer.ndim > 1 and buffer.flags.c_contiguous:
+    elif (
+        kind is np.ndarray
+        and buffer.__class__ is np.ndarray
+        and g.__class__ is np.ndarray
+        and buffer.ndim > 1
+        and buffer.flags.c_contiguous
+    ):
         # np.add.at is several times as fast on one axis. Negative rows stay right: they count from the end.
         row = math.prod(buffer.shape[1:])
         entries = b.reshape(-1, 1).astype(np.intp) * row + np.arange(row)

@@ -15,13 +15,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-
-from meintorch.core.trace import array_of
 from numpy.lib.stride_tricks import sliding_window_view
 
 from meintorch.core.batching import BatchCall, flat, lift, shifted
 from meintorch.core.primitive import composite, multilinear, spelling
 from meintorch.core.shapes import dtype_of, expand, shape_of
+from meintorch.core.trace import array_of
 from meintorch.errors import NoRuleError
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from meintorch.core.memory import layout_of
 from meintorch.core.primitive import composite
-from meintorch.core.shapes import dtype_of, shape_of
+from meintorch.core.shapes import dtype_of
 from meintorch.core.storage import constant
 from meintorch.core.trace import Traced, array_of, here, top_trace
 from meintorch.errors import InPlaceError
@@ -72,7 +72,9 @@ def _put(a: Any, ind: Any, v: Any, mode: Any = "raise") -> None:
     ind = np.ravel(ind)
     if ind.size and v.size:
         n = a.size
-        ind = ind % n if mode == "wrap" else np.clip(ind, 0, n - 1) if mode == "clip" else np.where(ind < 0, ind + n, ind)
+        ind = (
+            ind % n if mode == "wrap" else np.clip(ind, 0, n - 1) if mode == "clip" else np.where(ind < 0, ind + n, ind)
+        )
         set_entries(a, ind, repeated(v, ind.size))
 
 
@@ -99,7 +101,9 @@ def _putmask(a: Any, mask: Any, values: Any) -> None:
 def _copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
     dst, src = buffer(dst, "copyto"), array_of(src)
     if not np.can_cast(dtype_of(src), dst.dtype, casting):
-        raise TypeError(f"Cannot cast array data from {dtype_of(src)!r} to {dst.dtype!r} according to the rule '{casting}'")
+        raise TypeError(
+            f"Cannot cast array data from {dtype_of(src)!r} to {dst.dtype!r} according to the rule '{casting}'"
+        )
     dst[...] = src if where is True else np.where(where, src.astype(dst.dtype), dst)
 
 
@@ -115,7 +119,7 @@ def _put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
 
 
 @composite(np.fill_diagonal)
-def _fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:  # noqa: FBT001, FBT002 - NumPy's signature
+def _fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
     a, val = buffer(a, "fill_diagonal"), np.ravel(array_of(val))
     if a.ndim < 2:
         raise ValueError("array must be at least 2-d")
