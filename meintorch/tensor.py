@@ -16,6 +16,7 @@ import numpy as np
 
 from meintorch._typing import Array, Shape
 from meintorch.core import specialise
+from meintorch.core.adoption import is_sole
 from meintorch.core.batching import BatchTrace
 from meintorch.core.dead import DeadTrace
 from meintorch.core.forward import ForwardTrace
@@ -279,15 +280,15 @@ class Tensor(Traced):
 
     def sort(self, axis: int = -1, kind: Any = None, order: Any = None) -> None:
         """Sort the entries in place; see `numpy.sort`."""
-        self[...] = np.sort(self, axis, kind, order)  # type: ignore[call-overload]
+        self[...] = np.sort(self, axis, kind, order)
 
     def partition(self, kth: Any, axis: int = -1, kind: Any = "introselect") -> None:
         """Partition the entries in place; see `numpy.partition`."""
-        self[...] = np.partition(self, kth, axis, kind)  # type: ignore[call-overload]
+        self[...] = np.partition(self, kth, axis, kind)
 
     def put(self, indices: Any, values: Any, mode: Any = "raise") -> None:
         """Set entries, counted in C order; see `numpy.put`."""
-        np.put(self, indices, values, mode)  # type: ignore[call-overload]
+        np.put(self, indices, values, mode)  # type: ignore[arg-type]
 
     # ------------------------------------------------------------ NumPy's protocols
 
@@ -297,7 +298,7 @@ class Tensor(Traced):
             return None
         kwargs = without_none(kwargs)
         if "out" in kwargs or "where" in kwargs:
-            return with_options(ufunc, method, args, kwargs)
+            return with_options(self, ufunc, method, args, kwargs)
         if method == "__call__":
             return bind(primitive_of(ufunc), args, kwargs)
         if method == "outer":
@@ -361,7 +362,7 @@ class Tensor(Traced):
 
     @real.setter
     def real(self, value: Any) -> None:
-        np.real(self)[...] = value  # type: ignore[call-overload]
+        np.real(self)[...] = value
 
     @property
     def imag(self) -> Any:
@@ -372,7 +373,7 @@ class Tensor(Traced):
     def imag(self, value: Any) -> None:
         if self.dtype.kind != "c":
             raise TypeError("array does not have imaginary part to set")
-        np.imag(self)[...] = value  # type: ignore[call-overload]
+        np.imag(self)[...] = value
 
     @property
     def flat(self) -> Flat:
@@ -548,7 +549,7 @@ class Flat:
         return np.ravel(self._t)[np.arange(self._t.size)[index]]  # a copy
 
     def __setitem__(self, index: Any, values: Any) -> None:
-        np.put(self._t, np.arange(self._t.size)[index], values)
+        np.put(self._t, np.arange(self._t.size)[index], values)  # type: ignore[arg-type]
 
     def copy(self) -> Any:
         """Return the entries as a new array."""
@@ -586,14 +587,14 @@ def as_tensor(x: Any) -> Tensor:
     return x if isinstance(x, Tensor) else Tensor(x)
 
 
-def with_options(ufunc: Any, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def with_options(self: Tensor, ufunc: Any, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a ufunc with ``out=`` or ``where=``."""
     fun = ufunc if method == "__call__" else getattr(ufunc, method)
     rest = {k: v for k, v in kwargs.items() if k not in {"out", "where"}}
     outs, where = kwargs.get("out", ()), kwargs.get("where", True)
     if method != "__call__" and "where" in kwargs:  # of a reduction: its row knows what it means
         rest["where"], where = where, True
-    outs = tuple([adopted(out, ufunc, method) if isinstance(out, np.ndarray) else out for out in outs])
+    outs = tuple([adopted(out, ufunc, self) if isinstance(out, np.ndarray) else out for out in outs])
     if where is True or method != "__call__":
         ans = bind(primitive_of(fun), args, rest)
         if not outs:
@@ -613,12 +614,14 @@ def with_options(ufunc: Any, method: str, args: tuple[Any, ...], kwargs: dict[st
     return out
 
 
-def adopted(out: Any, ufunc: Any, method: str) -> Any:
+def adopted(out: Any, ufunc: Any, operand: Any) -> Any:
     """Return a handle for a plain array that is asked to take a traced result, if nobody else can see it."""
+    if is_sole(out, operand):
+        return constant(out)
     raise InPlaceError(
         f"{here()}: np.{ufunc.__name__} was asked to write a traced result into a plain array (out=, or an operator such as "
-        f"`a += t` with a plain array a), which would lose its derivative. Use the returned value instead: a = a + t; or "
-        f"begin with a buffer that takes traced values: np.zeros_like(t), or zeros of meintorch.numpy."
+        f"`a += t`) that other names, views or containers may hold: it would lose its derivative there. Use the returned value "
+        f"instead, a = a + t; or begin with a buffer that takes traced values: np.zeros_like(t), or zeros of meintorch.numpy."
     )
 
 
@@ -692,7 +695,7 @@ class BufferTensor(Tensor):
     written = True
 
     @property
-    def _trace(self) -> Any:
+    def _trace(self) -> Any:  # type: ignore[override]
         return self.place.trace()
 
     @property

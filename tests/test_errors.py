@@ -75,14 +75,13 @@ def test_assigning_into_a_plain_array_has_a_note_with_the_line_and_the_way_out()
 def test_in_place_operator_with_a_plain_array_on_the_left() -> None:
     def accumulate(x: Any) -> Any:
         total = np.zeros(3)
+        alias = total
         total += x
-        return np.sum(total)
+        return np.sum(alias)
 
-    with pytest.raises(errors.InPlaceError, match=r"a = a \+ t") as caught:
+    with pytest.raises(errors.InPlaceError, match=r"a = a \+ t.*np\.zeros_like") as caught:
         grad(accumulate)(np.ones(3))
     assert f"line {line_of(accumulate, 'total += x')}" in str(caught.value)
-    with pytest.raises(errors.InPlaceError, match="out="):
-        grad(lambda x: np.sum(np.exp(x, out=np.zeros(3))))(np.ones(3))
     with pytest.raises(errors.InPlaceError, match="out="):
         grad(lambda x: np.sum(np.sum(x, axis=0, out=np.zeros(3))))(np.ones((2, 3)))
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from meintorch.core.memory import Layout, Path, bottom, clone_batch, layout_of, memory_of, through
 from meintorch.core.primitive import CONSTANT, ELEMENTWISE, STRUCTURAL, Primitive
-from meintorch.core.storage import Storage, constant, follow
+from meintorch.core.storage import Storage, arrays_in, constant, follow
 from meintorch.core.trace import Trace, Traced, here, is_many, rebuild
 from meintorch.errors import BatchError, InPlaceError
 
@@ -48,11 +48,10 @@ class BatchTrace(Trace):
         copied = ans is None
         if copied:
             ans = self.one_by_one(prim, args, kwargs)
-        ans = rebuild(ans, [self.wrap(x) for x in ans]) if is_many(ans) else self.wrap(ans)
-        if prim.into and not copied and isinstance(ans.value, np.ndarray) and not ans.value.flags.c_contiguous:
+        ans = rebuild(ans, [self.wrap(x) for x in ans]) if is_many(ans) else self.wrap(ans)  # type: ignore[union-attr]
+        if prim.into and not copied and is_scattered(ans.value) and memory_of(ans.value) is not memory_of(args[0]):
             # Where it reads by arrays, NumPy puts the batch axis innermost: one example does not look like that.
-            if memory_of(ans.value) is not memory_of(args[0]):
-                self.is_view(prim, ans, args, kwargs, None, copied=False)
+            self.is_view(prim, ans, args, kwargs, None, copied=False)
         follow(prim, ans, args, kwargs, self, copied=copied)
         return ans
 
@@ -92,7 +91,7 @@ class BatchTrace(Trace):
         """Tell whether one example's result is a view; if not, make that of the batch a copy, unless it is one."""
         if self.size == 0 or prim.kind is CONSTANT:
             return False
-        first = self.example(args, 0), self.example(kwargs, 0)
+        first: Any = self.example(args, 0), self.example(kwargs, 0)
         ans = prim.fun(*first[0], **first[1])
         ans = ans if part is None else ans[part]
         memory = memory_of(ans)
@@ -162,15 +161,9 @@ class BatchTrace(Trace):
         return view
 
 
-def arrays_in(*args: Any) -> list[Any]:
-    """Return the arrays among arguments, and in lists of them."""
-    found: list[Any] = []
-    for x in args:
-        if x.__class__ is list or x.__class__ is tuple:
-            found += arrays_in(*x)
-        elif isinstance(x, (np.ndarray, Traced)):
-            found.append(x)
-    return found
+def is_scattered(x: Any) -> bool:
+    """Tell whether a plain array does not lie in memory in the order of its entries."""
+    return isinstance(x, np.ndarray) and not x.flags.c_contiguous
 
 
 def is_slicing(part: Any) -> bool:

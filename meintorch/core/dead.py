@@ -103,7 +103,7 @@ class DeadTrace(Trace):
 
     def settled(self, t: Traced) -> Traced:
         """Return a value as it is now."""
-        still = super().settled(t)
+        still: Traced = super().settled(t)
         if t.written:
             still.note = still.note.copy()
         return still

@@ -81,7 +81,7 @@ class ForwardTrace(Trace):
 
     def settled(self, t: Traced) -> Traced:
         """Return a value as it is now."""
-        still = super().settled(t)
+        still: Traced = super().settled(t)
         if t.written:
             still.note = clone(still.note)
         return still

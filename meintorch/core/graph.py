@@ -236,11 +236,11 @@ def pull(node: Node, g: Any, cts: Slots, nodes: Slots, owned: Slots) -> None:
 def add_into(step: Step, residuals: Any, parent: Node, g: Any, cts: Slots, nodes: Slots, owned: Slots) -> None:
     """Add what was read from a few entries into the parent's cotangent, an array of the walk's own."""
     j = parent[0]
-    c = cts[j]
+    c: Any = cts[j]
     traced = isinstance(g, Traced)
     if not owned[j] or c.__class__ is not ndarray or traced:
         if not (owned[j] and isinstance(c, Traced) and c.written):
-            fresh = np.zeros(residuals[step.shape], g.dtype)
+            fresh: Any = np.zeros(residuals[step.shape], g.dtype)
             fresh = constant(fresh) if traced or isinstance(c, Traced) else fresh
             if c is not None:
                 fresh += c
@@ -301,7 +301,7 @@ def pull_write(node: Node, g: Any, cts: Slots, nodes: Slots, owned: Slots) -> No
         g = buffer_for(g, owned[node[0]], layout, top_trace((g, index)) is not None)
         view = through_writable(path, g)
         if parent is not None:
-            h = read_written(view, index)
+            h: Any = read_written(view, index)
             if not add and may_repeat(index):
                 h = np.where(last_written(shape_of(view), index), h, 0)
             if view.dtype.kind != g.dtype.kind and sign_of(path) < 0:
@@ -317,8 +317,10 @@ def pull_write(node: Node, g: Any, cts: Slots, nodes: Slots, owned: Slots) -> No
 def read_written(view: Any, index: Any) -> Any:
     """Return a copy of the entries at an index; at masks that differ from example to example their sum, on one axis."""
     if isinstance(index, Traced) and dtype_of(index).kind == "b":
-        mask = np.reshape(index, shape_of(index) + (1,) * (view.ndim - index.ndim))
-        return np.sum(np.where(mask, view, 0), axis=tuple(range(index.ndim)))[None]
+        shape = shape_of(index)
+        mask: Any = np.reshape(index, shape + (1,) * (view.ndim - len(shape)))  # type: ignore[call-overload]
+        total: Any = np.sum(np.where(mask, view, 0), axis=tuple(range(len(shape))))
+        return total[None]
     return np.copy(view[index])[()]
 
 

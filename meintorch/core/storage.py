@@ -76,7 +76,8 @@ def replaced(xs: Any, element: int, x: Any) -> Any:
 def shape_only(x: Any) -> Any:
     """Return an argument without the values of arrays in it: to make a view they do not matter."""
     if isinstance(x, Traced) or (isinstance(x, ndarray) and x.dtype.kind in "fc"):
-        return np.broadcast_to(np.zeros((), x.dtype), x.shape)  # type: ignore[attr-defined]
+        given: Any = x
+        return np.broadcast_to(np.zeros((), given.dtype), given.shape)
     return x.__class__([shape_only(e) for e in x]) if x.__class__ in {list, tuple} else x
 
 
@@ -95,9 +96,7 @@ class Storage:
 
     __slots__ = ("layout", "lifted", "note", "trace", "value", "version")
 
-    def __init__(
-        self, trace: Trace, value: Any, note: Any, layout: Layout | None = None, *, lifted: bool = False
-    ) -> None:
+    def __init__(self, trace: Trace, value: Any, note: Any, layout: Any = None, *, lifted: bool = False) -> None:
         self.trace = trace
         self.value = value
         self.note = note
@@ -228,13 +227,12 @@ class Place:
 
 def place_of(t: Traced) -> Place:
     """Return a value's place in its family, which is founded if there is none."""
-    try:
-        return t.place
-    except AttributeError:
+    place: Place | None = getattr(t, "place", None)
+    if place is None:
         family = Family(Storage(t._trace, t.value, t.note))
-        t.place = Place(family, None)
+        t.place = place = Place(family, None)
         family.join(t)
-        return t.place
+    return place
 
 
 def follow(
@@ -261,6 +259,17 @@ def follow(
                     t.place = Place(source.family, (source.path, Step(prim, args, kwargs, place, part)))
                     source.family.join(t)
                 break
+
+
+def arrays_in(*args: Any) -> list[Any]:
+    """Return the arrays among arguments, and in lists of them."""
+    found: list[Any] = []
+    for x in args:
+        if x.__class__ is list or x.__class__ is tuple:
+            found += arrays_in(*x)
+        elif isinstance(x, (ndarray, Traced)):
+            found.append(x)
+    return found
 
 
 def places(args: Any, kwargs: Any) -> Any:
@@ -400,7 +409,8 @@ class ConstantTrace(Trace):
                         )
                     source = place_of(given)
                     return handle(source.family, (source.path, Step(prim, args, kwargs, place, part)))
-            return constant(x)
+            plain = arrays_in(*args, *kwargs.values())
+            return x if any([memory_of(a) is memory_of(x) for a in plain]) else constant(x)
 
         if ans.__class__ is list or isinstance(ans, tuple):
             return rebuild(ans, [buffer(x, part) for part, x in enumerate(ans)])

@@ -455,7 +455,7 @@ class Segment(Trace):
         """Take over a buffer that the function has made."""
         s.value = value
 
-    def write(self, s: Storage, path: Path, index: Any, value: Any, add: bool) -> None:
+    def write(self, s: Storage, path: Path, index: Any, value: Any, add: bool) -> None:  # noqa: FBT001 - as all traces
         """Write into the view at the end of ``path``."""
         s.value = put(s.value, path, self.unwrap(index), self.unwrap(value), add)
 

@@ -47,7 +47,7 @@ def _empty_like(prototype: Any, *args: Any, **options: Any) -> Any:
 def _full_like(a: Any, fill_value: Any, *args: Any, **options: Any) -> Any:
     made = like(np.empty_like, a, *args, **options)
     if isinstance(fill_value, Traced) and not isinstance(made, Traced):  # integers, or the object style
-        return np.broadcast_to(fill_value, made.shape).astype(made.dtype)
+        return np.broadcast_to(fill_value, made.shape).astype(made.dtype)  # type: ignore[call-overload]
     made[...] = fill_value
     return made
 
@@ -82,7 +82,7 @@ def _put(a: Any, ind: Any, v: Any, mode: Any = "raise") -> None:
 def _place(arr: Any, mask: Any, vals: Any) -> None:
     arr, vals = buffer(arr, "place"), np.ravel(array_of(vals))
     mask = np.reshape(mask, arr.shape).astype(bool)
-    n = np.count_nonzero(mask)
+    n = int(np.count_nonzero(mask))
     if n and not vals.size:
         raise ValueError("Cannot insert from an empty array!")
     if n:
