@@ -21,11 +21,11 @@ from meintorch.core.batching import BatchTrace
 from meintorch.core.dead import DeadTrace
 from meintorch.core.forward import ForwardTrace
 from meintorch.core.graph import ReverseTrace, pull_pick
-from meintorch.core.memory import bottom
+from meintorch.core.memory import bottom, multiplied
 from meintorch.core.objects import OBJECTS, Cotangents, Note
 from meintorch.core.primitive import find, registry
 from meintorch.core.shapes import astype, discretize, dtype_of, may_repeat, shape_of, unbroadcast
-from meintorch.core.storage import CONSTANTS, ConstantTrace, constant, write
+from meintorch.core.storage import CONSTANTS, ConstantTrace, constant, prepare, write
 from meintorch.core.trace import Traced, bind, here, primitive_of, top_trace
 from meintorch.errors import BatchError, InPlaceError, InputError, LostDerivativeError, NoRuleError
 
@@ -85,9 +85,13 @@ def _binary(fun: Callable[..., Any]) -> tuple[Method, Method, Method]:
         return bind(registry[fun], (a, b), {})
 
     def in_place(a: Any, b: Any) -> Any:
-        ans = bind(registry[fun], (a, b), {})
         # A scalar is rebound, as in NumPy, and so are the tensors of the object style, which has no views.
-        return ans if a._trace is OBJECTS or is_scalar(a) else assign(a, ans)
+        if a._trace is OBJECTS or is_scalar(a):
+            return bind(registry[fun], (a, b), {})
+        if fun is operator.mul and a.dtype.kind == "c":
+            prepare(a)
+            return assign(a, bind(registry[multiplied], (a, b), {}))
+        return assign(a, bind(registry[fun], (a, b), {}))
 
     return method, reflected, in_place
 
@@ -595,6 +599,10 @@ def with_options(self: Tensor, ufunc: Any, method: str, args: tuple[Any, ...], k
     if method != "__call__" and "where" in kwargs:  # of a reduction: its row knows what it means
         rest["where"], where = where, True
     outs = tuple([adopted(out, ufunc, self) if isinstance(out, np.ndarray) else out for out in outs])
+    if ufunc is np.multiply and where is True and outs and outs[0] is args[0] and not rest:
+        product = args[0]
+        product *= args[1]  # see there how complex numbers are rounded
+        return product
     if where is True or method != "__call__":
         ans = bind(primitive_of(fun), args, rest)
         if not outs:
@@ -868,4 +876,6 @@ def reverse_trace() -> ReverseTrace:
                 setattr(GraphTensor, f"__r{name}__", specialise.compile_forward(prim, call, "right", 1))
         GraphTensor.__getitem__ = specialise.compile_getitem(registry[operator.getitem])
         GraphTensor.__array_ufunc__ = specialised_ufunc
+        read, write_entry = specialise.compile_entries(Tensor.__getitem__, Tensor.__setitem__)
+        BufferTensor.__getitem__, BufferTensor.__setitem__ = read, write_entry
     return ReverseTrace()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from meintorch.core import specialise
-from meintorch.tensor import OPERATORS, GraphTensor
+from meintorch.tensor import OPERATORS, BufferTensor, GraphTensor
 
 GENERATED = {"__array_ufunc__", "__getitem__", *[f"__{side}{name}__" for name in OPERATORS for side in ("", "r")]}
 
@@ -45,8 +45,9 @@ def nothing_left_behind() -> Iterator[None]:
 def plain_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Turn the generated functions off, so that the plain ones that define what they must do run."""
     monkeypatch.setattr(specialise, "enabled", False)
-    for name in [n for n in vars(GraphTensor) if n in GENERATED]:
-        monkeypatch.delattr(GraphTensor, name)
+    for kind, generated in ((GraphTensor, GENERATED), (BufferTensor, {"__getitem__", "__setitem__"})):
+        for name in [n for n in vars(kind) if n in generated]:
+            monkeypatch.delattr(kind, name)
 
 
 @pytest.fixture(params=["specialised", "plain"])

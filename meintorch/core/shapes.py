@@ -213,17 +213,3 @@ def astype(x: Any, dtype: Any, **options: Any) -> Any:
 def discretize(x: Any, dtype: Any, **options: Any) -> Any:
     """Return ``x.astype(dtype)`` for a dtype without derivatives: integers, bool, strings, objects."""
     return x.astype(dtype, **options)
-
-
-def multiplied(x: Any, y: Any) -> Any:
-    """Return what ``x *= y`` makes of x: of a single complex number NumPy rounds another way than ``x * y``."""
-    ans = x + 0 * x
-    ans *= y
-    return ans
-
-
-def divided(x: Any, y: Any) -> Any:
-    """Return what ``x /= y`` makes of x."""
-    ans = x + 0 * x
-    ans /= y
-    return ans

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from meintorch.core.captured import SMALL
-from meintorch.core.graph import ReverseTrace, add_to, pull
+from meintorch.core.graph import ReverseTrace, add_to, pull, pull_view, pull_write
 from meintorch.core.primitive import ELEMENTWISE, Primitive, needs_of
 from meintorch.core.shapes import contract, fit
+from meintorch.core.storage import outermost
 from meintorch.core.trace import bind, caller
 
 enabled = os.environ.get("MEINTORCH_SPECIALISE", "1") != "0"
@@ -320,6 +321,99 @@ def compile_getitem(prim: Primitive) -> Callable[..., Any]:
 
     back.__qualname__ = prim.name
     return forward
+
+
+def compile_entries(  # noqa: PLR0915 - four functions that share what they are made of
+    getitem: Callable[..., Any], setitem: Callable[..., Any]
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Make the functions that read and write one entry of an array that is written into, as loops over elements do.
+
+    All else is left to ``getitem`` and ``setitem``, which define what these must do.
+    """
+    new = ReverseTrace.tensor
+    getframe, ndarray, float64 = sys._getframe, np.ndarray, np.float64
+
+    def is_entry(index: Any, ndim: int) -> bool:
+        if index.__class__ is int:
+            return ndim == 1
+        return index.__class__ is tuple and len(index) == ndim and all([i.__class__ is int for i in index])
+
+    def pull_read(node: Any, g: Any, cts: Any, nodes: Any, owned: Any) -> None:
+        j = node[2][0]
+        c = cts[j]
+        if node[3] is None and owned[j] and c.__class__ is ndarray and g.__class__ is float64:
+            c[node[4]] += g
+        else:
+            pull_view(node, g, cts, nodes, owned)
+
+    def pull_entry(node: Any, g: Any, cts: Any, nodes: Any, owned: Any) -> None:
+        n, _, old, parent, path, index = node[:6]
+        if path is not None or g.__class__ is not ndarray or not owned[n]:
+            pull_write(node, g, cts, nodes, owned)
+            return
+        if parent is not None:
+            h = g[index]
+            j = parent[0]
+            c = cts[j]
+            if c is None:
+                cts[j] = h
+                nodes[j] = parent
+            else:
+                cts[j] = c + h
+        g[index] = 0.0
+        j = old[0]
+        c = cts[j]
+        if c is None:
+            cts[j] = g
+            nodes[j] = old
+            owned[j] = True
+        else:
+            add_to(cts, owned, j, c, g)
+
+    def read(self: Any, index: Any) -> Any:
+        place = self.place
+        s = place.family.storage()
+        trace = s.trace
+        if trace.__class__ is ReverseTrace:
+            v = place.value()
+            if v.__class__ is ndarray and is_entry(index, v.ndim) and v.dtype.type is float64 and v.flags.writeable:
+                n = trace.serial
+                trace.serial = n + 1
+                frame = getframe(1)
+                t = new()
+                t.value = v[index]
+                t._trace = trace
+                t.note = (n, pull_read, s.note, place.path, index, s.layout, frame.f_code, frame.f_lasti)
+                return t
+        return getitem(self, index)
+
+    def write(self: Any, index: Any, value: Any) -> None:
+        place = self.place
+        s = place.family.storage()
+        trace = s.trace
+        if trace.__class__ is ReverseTrace and outermost.get() < 0:
+            v = place.value()
+            if v.__class__ is ndarray and is_entry(index, v.ndim) and v.dtype.type is float64:
+                parent: Any = None
+                x = value
+                if value.__class__ is new and value._trace is trace:
+                    parent, x = value.note, value.value
+                if x.__class__ is float64 or x.__class__ is float:
+                    n = trace.serial
+                    trace.serial = n + 1
+                    v[index] = x
+                    frame = getframe(1)
+                    where = (frame.f_code, frame.f_lasti)
+                    s.note = (n, pull_entry, s.note, parent, place.path, index, False, FITS, s.layout, *where)
+                    s.version += 1
+                    return
+        setitem(self, index, value)
+
+    pull_read.__qualname__, pull_entry.__qualname__ = "indexing", "assignment"
+    return read, write
+
+
+FITS = ((), np.dtype(np.float64))  # of a value that is written into an entry
 
 
 def call_of(prim: Primitive) -> Callable[..., Any] | None:

@@ -300,6 +300,13 @@ def writing_only_above(trace: Trace) -> Iterator[None]:
         outermost.reset(token)
 
 
+def prepare(target: Any) -> None:
+    """Make an array's buffer our own, as it will be written into."""
+    place = place_of(target)
+    if not place.family.written:
+        place.family.begin()
+
+
 def write(target: Any, index: Any, value: Any, *, add: bool = False) -> None:
     """Do ``target[index] = value``; with ``add``, ``np.add.at(target, index, value)``."""
     if value.__class__ is list or value.__class__ is tuple:

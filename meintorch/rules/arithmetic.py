@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from meintorch.core.batching import elementwise_batch
+from meintorch.core.memory import multiplied
 from meintorch.core.primitive import composite, constant, elementwise, linear, registry, spelling, structural
 from meintorch.core.shapes import dtype_of, select
 from meintorch.core.trace import bind
@@ -91,6 +92,7 @@ for _operator, _ufunc, _symbol in (
     (operator.abs, np.absolute, "abs"),
 ):
     spelling(_operator, _ufunc, _symbol)
+spelling(multiplied, np.multiply, "*")
 
 
 @composite(np.divmod)
