@@ -18,6 +18,10 @@ from meintorch.func.forward import Pushforward, jvp
 from meintorch.func.reverse import grad, vjp
 
 
+# Walks through the same graph: below this number their own cost is less than that of running every rule on a batch.
+WALKS = 16
+
+
 class Jacobian(Transformed[P, Any]):
     """A function that returns the Jacobian of another; made by `jacrev`, `jacfwd` and `jacobian`."""
 
@@ -52,7 +56,7 @@ class Jacobian(Transformed[P, Any]):
         mixed = any([dtype_of(x).kind == "c" for x in values]) and not self.options["holomorphic"]
         if self._mode is None and not mixed and values and entries(outputs) > entries(values):
             pushforward = Pushforward(pullback, output)
-            return self._columns(pushforward, args, values), out_tree, *aux
+            return self._columns(pushforward, args, values, WALKS), out_tree, *aux
         blocks = []
         zeros = [np.zeros(shape_of(x), dtype_of(x)) for x in outputs]
         for k, x in enumerate(outputs):
@@ -65,7 +69,7 @@ class Jacobian(Transformed[P, Any]):
             if shape == ():
                 row = one(np.ones((), dtype_of(x)))
             else:
-                row = [block.reshape(*shape, *shape_of(block)[1:]) for block in self._on_basis(one, x)]
+                row = [block.reshape(*shape, *shape_of(block)[1:]) for block in self._on_basis(one, x, WALKS)]
             blocks.append(row)
         return blocks, out_tree, *aux
 
@@ -85,7 +89,7 @@ class Jacobian(Transformed[P, Any]):
                 f"{self!r}: an input is complex. Pass holomorphic=True for a holomorphic function, or differentiate with "
                 f"respect to the real and imaginary parts."
             )
-        blocks = self._columns(pushforward, args, values)
+        blocks = self._columns(pushforward, args, values, 1)
         if not values:
             pushforward(*args)
             blocks = [[] for _ in found[0]]
@@ -93,7 +97,9 @@ class Jacobian(Transformed[P, Any]):
         self._check_outputs(outputs)
         return blocks, out_tree, *aux
 
-    def _columns(self, pushforward: Callable[..., Any], args: tuple[Any, ...], values: list[Any]) -> list[list[Any]]:
+    def _columns(
+        self, pushforward: Callable[..., Any], args: tuple[Any, ...], values: list[Any], few: int
+    ) -> list[list[Any]]:
         """Return for each output the blocks of all inputs."""
         zeros = [np.zeros(shape_of(x), dtype_of(x)) for x in values]
         _, arg_tree = tree.flatten(args)
@@ -107,14 +113,17 @@ class Jacobian(Transformed[P, Any]):
             if shape == ():
                 column = one(np.ones((), dtype_of(x)))
             else:
-                column = [np.moveaxis(b, 0, -1).reshape(*shape_of(b)[1:], *shape) for b in self._on_basis(one, x)]
+                column = [np.moveaxis(b, 0, -1).reshape(*shape_of(b)[1:], *shape) for b in self._on_basis(one, x, few)]
             # As in reverse mode a block has its input's dtype; a complex output of a real input has been refused by then.
             columns.append([b if b.dtype.kind == "c" else b.astype(dtype_of(x), copy=False) for b in column])
         return [list(row) for row in zip(*columns, strict=True)]
 
-    def _on_basis(self, linear: Callable[[Any], list[Any]], x: Any) -> list[Any]:
-        """Run a linear map on all unit vectors of an array's space, so many at once as chunk_size says."""
+    def _on_basis(self, linear: Callable[[Any], list[Any]], x: Any, few: int) -> list[Any]:
+        """Run a linear map on all unit vectors of an array's space: a few one by one, else as many at once as chunk_size says."""
         n = math.prod(shape_of(x))
+        if 0 < n <= few:
+            rows = [linear(unit) for unit in unit_vectors(x, 0, n)]
+            return [np.stack(blocks) for blocks in zip(*rows, strict=True)]
         step = n if self.options["chunk_size"] is None else max(1, int(self.options["chunk_size"]))
         parts = [vmap(linear)(unit_vectors(x, i, min(i + step, n))) for i in range(0, max(n, 1), max(step, 1))]
         return parts[0] if len(parts) == 1 else [np.concatenate(blocks) for blocks in zip(*parts, strict=True)]
