@@ -89,7 +89,7 @@ class ReverseTrace(Trace):
         recipe = prim.recipe(tuple(call.traced))
         parents = tuple([self.nodes_of(found) for found in call.traced.values()])
         where = caller()
-        residuals = call.kept(recipe.keep(ans, *call.args, **call.kwargs), *where)
+        residuals = call.kept(recipe.keep(ans, *call.args, **call.kwargs), recipe.loose, *where)
         if is_many(ans):
             outputs = tuple([(shape_of(x), dtype_of(x)) for x in ans])
             node: Node = (self.count(), pull_many, parents, residuals, recipe, outputs, *where)

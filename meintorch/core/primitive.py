@@ -181,11 +181,11 @@ class Step(NamedTuple):
 class Recipe:
     """The rules of a primitive for one set of traced parameters.
 
-    ``keep(ans, *args, **kwargs)`` returns the residuals, the values that the rules need; ``steps`` has one entry a
-    traced parameter.
+    ``keep(ans, *args, **kwargs)`` returns the residuals, the values that the rules need, of which those that are ``loose``
+    may be arrays, others are shapes and dtypes; ``steps`` has one entry a traced parameter.
     """
 
-    __slots__ = ("keep", "name", "steps", "symbol")
+    __slots__ = ("keep", "loose", "name", "steps", "symbol")
 
     def __init__(self, prim: Primitive, traced: tuple[str, ...], rules: Mapping[str, Rule | None]) -> None:
         self.name = prim.name  # not the primitive itself, which holds its recipes: that would be a cycle
@@ -218,6 +218,7 @@ class Recipe:
                 )
             )
         self.keep = residual_function(prim, needed)
+        self.loose = [base_name(need, prim.parameters) == need for need in needed]
 
 
 def needs_of(rule: Rule) -> tuple[str, ...]:

@@ -44,9 +44,10 @@ class Step:
 
     def __init__(self, prim: Primitive, args: Any, kwargs: Any, place: Any, part: int | None) -> None:
         self._prim = prim
-        self._args = [shape_only(x) for x in args]
-        self._kwargs = {name: shape_only(x) for name, x in kwargs.items()}
-        self._place = place  # (position or keyword, element of a sequence or None)
+        where, element = self._place = place  # (position or keyword, element of a sequence or None)
+        viewed = where if element is None else None  # what is viewed is put there
+        self._args = [None if k == viewed else shape_only(x) for k, x in enumerate(args)]
+        self._kwargs = {name: None if name == viewed else shape_only(x) for name, x in kwargs.items()}
         self._part = part  # which of several outputs
 
     def __call__(self, x: Any) -> Any:
@@ -68,6 +69,9 @@ def sign_of(path: Path) -> int:
     return -1 if any([step.is_imaginary_part() for step in steps_of(path)]) else 1
 
 
+PLAIN = {int, slice, bool, str, type(None), type(Ellipsis)}
+
+
 def replaced(xs: Any, element: int, x: Any) -> Any:
     """Return a list or tuple with one element replaced."""
     return rebuild(xs, [x if i == element else e for i, e in enumerate(xs)])
@@ -75,6 +79,8 @@ def replaced(xs: Any, element: int, x: Any) -> Any:
 
 def shape_only(x: Any) -> Any:
     """Return an argument without the values of arrays in it: to make a view they do not matter."""
+    if x.__class__ in PLAIN:
+        return x
     if isinstance(x, Traced) or (isinstance(x, ndarray) and x.dtype.kind in "fc"):
         given: Any = x
         return np.broadcast_to(np.zeros((), given.dtype), given.shape)
@@ -190,14 +196,15 @@ class Place:
 
     __slots__ = ("_note", "_root", "_storage", "_value", "_version", "family", "path")
 
+    _note: Any
+    _storage: Storage
+    _value: Any
+    _version: int
+
     def __init__(self, family: Family, path: Path) -> None:
         self.family = family
         self.path = path
-        self._storage: Storage | None = None
-        self._root: Any = None
-        self._version = -1
-        self._value: Any = None
-        self._note: Any = None
+        self._root: Any = None  # the value of the whole that the rest was made from
 
     def trace(self) -> Trace:
         """Return the trace that the member belongs to now."""
@@ -244,6 +251,12 @@ def follow(
     """
     if prim.kind is ELEMENTWISE:
         return
+    if isinstance(ans, Traced):  # the commonest case first: a scalar, or an array of its own
+        value = ans.value
+        if value.__class__ is not ndarray and not isinstance(value, Traced):
+            return
+        if value.__class__ is ndarray and value.base is None and not copied and not holds(args, value):
+            return
     many = ans.__class__ is list or isinstance(ans, tuple)
     for part, t in enumerate(ans) if many else [(None, ans)]:
         value = bottom(t)
@@ -259,6 +272,14 @@ def follow(
                     t.place = Place(source.family, (source.path, Step(prim, args, kwargs, place, part)))
                     source.family.join(t)
                 break
+
+
+def holds(args: tuple[Any, ...], value: Any) -> bool:
+    """Tell whether a result is the very array that an argument holds."""
+    for x in args:
+        if isinstance(x, Traced) and x.value is value:
+            return True
+    return False
 
 
 def arrays_in(*args: Any) -> list[Any]:

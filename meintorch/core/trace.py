@@ -257,9 +257,17 @@ class Call:
         place = self.places[parameter]
         return self.kwargs[place] if isinstance(place, str) else self.args[place]
 
-    def kept(self, residuals: tuple[Any, ...], code: CodeType | None, offset: int) -> tuple[Any, ...]:
-        """Return residuals with the plain arrays of the user's as they are now: copied, or registered as captured."""
-        return tuple([self._kept(x, False, code, offset) for x in residuals])
+    def kept(
+        self, residuals: tuple[Any, ...], loose: list[bool], code: CodeType | None, offset: int
+    ) -> tuple[Any, ...]:
+        """Return residuals with the plain arrays of the user's as they are now: copied, or registered as captured.
+
+        ``loose`` tells which of them may be arrays at all.
+        """
+        if True not in loose:
+            return residuals
+        pairs = zip(residuals, loose, strict=True)
+        return tuple([self._kept(x, False, code, offset) if free else x for x, free in pairs])
 
     def _kept(self, x: Any, inside: bool, code: CodeType | None, offset: int) -> Any:
         if isinstance(x, np.ndarray):
@@ -379,10 +387,19 @@ def primitive_of(fun: Callable[..., Any]) -> Primitive:
     return prim
 
 
+is_library: dict[str, bool] = {}
+
+
 def caller() -> tuple[CodeType | None, int]:
     """Return the code object and instruction offset of the user's frame: the innermost outside libraries."""
     frame: Any = sys._getframe(2)
-    while frame is not None and frame.f_globals.get("__name__", "").startswith(("meintorch.", "numpy", "scipy")):
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "")
+        within = is_library.get(name)
+        if within is None:
+            within = is_library[name] = name.startswith(("meintorch.", "numpy", "scipy"))
+        if not within:
+            break
         frame = frame.f_back
     return (None, 0) if frame is None else (frame.f_code, frame.f_lasti)
 
