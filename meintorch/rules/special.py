@@ -43,7 +43,7 @@ def special(name: str, *partials: Rule | None, kind: str = ELEMENTWISE) -> None:
 
 def _double_factorials(t: Any) -> Any:
     """1 + 3 t + 15 t**2 + 105 t**3 + ..., the series in the expansions of erfcx, dawsn and wofz for large arguments."""
-    total = 1 + 17 * t
+    total: Any = 1
     for k in (15, 13, 11, 9, 7, 5, 3):
         total = 1 + k * t * total
     return total
