@@ -26,7 +26,7 @@ class NoRuleError(MeintorchError, NotImplementedError, TypeError):
 
 
 class EscapedTensorError(MeintorchError, RuntimeError):
-    """A traced value was used after the transform that made it had returned."""
+    """A traced value was used where its transform does not see it: after that had returned, or inside a custom rule."""
 
 
 class LostDerivativeError(MeintorchError, TypeError):

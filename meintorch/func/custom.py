@@ -6,8 +6,9 @@ trace that meets it asks its rule rather than looking inside.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -20,8 +21,8 @@ from meintorch.core.forward import ForwardTrace
 from meintorch.core.graph import ReverseTrace, walk
 from meintorch.core.primitive import ELEMENTWISE, GENERAL, Primitive, split_sequences
 from meintorch.core.shapes import dtype_of, shape_of
-from meintorch.core.trace import Trace, Traced, bind, caller, here, top_trace
-from meintorch.errors import InPlaceError, NoRuleError, RowError, TreeError
+from meintorch.core.trace import Trace, Traced, bind, caller, here, is_many, top_trace
+from meintorch.errors import EscapedTensorError, InPlaceError, NoRuleError, RowError, TreeError
 from meintorch.func._transform import P, R, Transformed
 from meintorch.tensor import DualTensor
 
@@ -62,6 +63,38 @@ def dispatch(leaves: Sequence[Any], call: CustomCall) -> Any:
     return call.owner._dispatch(leaves, call)
 
 
+def refuse_closures(outputs: Any, f: Transformed[Any, Any]) -> None:
+    """Raise if a function with a rule of its own used a value traced by what differentiates it, other than its arguments.
+
+    What a trace makes holds values of lower levels only, unless one of its own got past it.
+    """
+    for x in outputs if is_many(outputs) else [outputs]:
+        while isinstance(x, Traced):
+            inside = [x.value, x.note] if isinstance(x._trace, ForwardTrace) else [x.value]
+            found = top_trace(inside)
+            if found is not None and found.level >= x._trace.level:
+                raise EscapedTensorError(f"{here()}: {closure_of(f)}")
+            x = x.value  # noqa: PLW2901 - one level after the other
+
+
+def closure_of(f: Transformed[Any, Any]) -> str:
+    """Say what is wrong with a rule that closes over a traced value."""
+    return (
+        f"{f.__name__}, which has a derivative rule of its own, uses a traced value that is none of its arguments and so is "
+        f"nothing that its rule can speak of. Pass the value to {f.__name__} as an argument; if it should count as a "
+        f"constant, use stop_gradient(...) of it."
+    )
+
+
+@contextlib.contextmanager
+def told_of_closures(f: Transformed[Any, Any]) -> Iterator[None]:
+    """Give the right advice where a rule that closes over a traced value runs after the transform around it."""
+    try:
+        yield
+    except EscapedTensorError as error:
+        raise EscapedTensorError(closure_of(f)) from error
+
+
 class Custom(Transformed[P, R]):
     """A function with a derivative rule of its own."""
 
@@ -85,6 +118,7 @@ class Custom(Transformed[P, R]):
         if trace is None:
             return self.f(*args, **kwargs)  # type: ignore[no-any-return]
         outputs = self._dispatch(call.leaves, call)
+        refuse_closures(outputs, self)
         assert call.out_tree is not None
         out: R = call.out_tree.unflatten(outputs)
         return out
@@ -131,7 +165,8 @@ class CustomVjp(Custom[P, R]):
             assert call.out_tree is not None
             token = inside_a_rule.set(True)
             try:
-                cts = backward(*call.static, saved, call.out_tree.unflatten(g))
+                with told_of_closures(call.owner):
+                    cts = backward(*call.static, saved, call.out_tree.unflatten(g))
             finally:
                 inside_a_rule.reset(token)
             return call.owner._cotangents(cts, call)  # type: ignore[attr-defined,no-any-return]
@@ -248,7 +283,8 @@ class CustomJvp(Custom[P, R]):
         def pull(g: Any, leaves: Any, call: CustomCall) -> list[Any]:
             trace = ReverseTrace()
             tangents = [trace.leaf(zeros_like(x)) for x in leaves]
-            dots = push(tangents, leaves, call)
+            with told_of_closures(call.owner):
+                dots = push(tangents, leaves, call)
             trace.end()
             pairs = [(d.note, ct) for d, ct in zip(dots, g, strict=True) if isinstance(d, Traced) and d._trace is trace]
             cts, _ = walk([note for note, _ in pairs], [ct for _, ct in pairs], len(tangents))
@@ -311,6 +347,7 @@ class UserPrimitive(Transformed[P, R]):
         if top_trace(args, kwargs) is None:
             return self.f(*args, **kwargs)  # type: ignore[no-any-return]
         out: R = bind(self._prim, args, kwargs)
+        refuse_closures(out, self)
         return out
 
     def __reduce__(self) -> Any:
