@@ -34,15 +34,18 @@ def _power_by_exponent(ans: Any, x1: Any) -> Any:
     return ans * np.log(np.where(x1 == 0, 1, x1))
 
 
-def _reciprocal(x: Any) -> Any:
-    """1 / x; of a Python 0, by which a program may divide an array, as of NumPy's."""
-    return math.copysign(math.inf, x) if (x.__class__ is int or x.__class__ is float) and not x else 1 / x
+def _reciprocal(x2: Any) -> Any:
+    """1 / x2, also of a Python 0, by which a program may divide an array."""
+    try:
+        return 1 / x2
+    except ZeroDivisionError:
+        return math.copysign(math.inf, x2)
 
 
 elementwise(np.add, lambda: 1, lambda: 1, dead="all")
 elementwise(np.subtract, lambda: 1, lambda: -1, dead="all")
 elementwise(np.multiply, lambda x2: x2, lambda x1: x1, dead="any")
-elementwise(np.divide, lambda x2: _reciprocal(x2), lambda ans, x2: -ans / x2, dead="any")
+elementwise(np.divide, _reciprocal, lambda ans, x2: -ans / x2, dead="any")
 elementwise(np.power, _power_by_base, _power_by_exponent)
 elementwise(np.float_power, _power_by_base, _power_by_exponent)
 elementwise(np.remainder, lambda: 1, lambda x1, x2: -np.floor_divide(x1, x2))
