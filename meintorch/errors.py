@@ -1,4 +1,4 @@
-"""Every exception that meintorch raises on purpose; each message carries the way out."""
+"""Every exception that meintorch raises on purpose, and its one warning; each message carries the way out."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class NoRuleError(MeintorchError, NotImplementedError, TypeError):
 
 
 class EscapedTensorError(MeintorchError, RuntimeError):
-    """A traced value was used after the transform that made it had returned."""
+    """A traced value was used where its transform does not see it: after that had returned, or inside a custom rule."""
 
 
 class LostDerivativeError(MeintorchError, TypeError):
@@ -49,10 +49,25 @@ class RowError(MeintorchError, ValueError):
     """A rule was registered that does not fit its function."""
 
 
+class NaNWarning(RuntimeWarning):
+    """A derivative came out NaN although the value did not; the message says where that began."""
+
+
+OURS = (
+    __file__.removesuffix("errors.py"),
+    "<meintorch: ",
+)  # where the package's files are, and what it calls generated code
+
+
 def source_line(code: CodeType | None, lasti: int) -> str:
-    """Name the file and line of an instruction, as ``model.py line 14``."""
+    """Name the file and line of an instruction, as ``model.py line 14``.
+
+    An outer derivative notes the operations that an inner one runs; their lines are ours and say nothing to the user.
+    """
     if code is None:
         return "an unknown line"
+    if code.co_filename.startswith(OURS):
+        return "within an inner derivative"
     line = code.co_firstlineno
     for start, end, number in code.co_lines():
         if number is not None and start <= lasti < end:

@@ -70,6 +70,16 @@ def test_importing_meintorch_loads_nothing_but_numpy():
     assert loaded_by("meintorch") - loaded_by("numpy, typing_extensions") <= ALLOWED
 
 
+def test_importing_meintorch_is_quick():
+    """Nothing that takes long to import comes in beside NumPy; see the figures of `python -X importtime`."""
+    assert not (loaded_by("numpy, meintorch") - loaded_by("numpy")) & {
+        "typing_extensions",
+        "string",
+        "scipy",
+        "asyncio",
+    }
+
+
 def test_dependencies_are_exactly_two():
     assert project()["dependencies"] == ["numpy>=2.0", "typing-extensions"]
 

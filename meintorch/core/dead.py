@@ -8,19 +8,27 @@ was not chosen with a literal 0 or a boolean factor.
 A row's ``dead`` says what becomes of the mask: "any" where an output entry is dead if any operand's entry is (products),
 "all" where it is dead if all that it is made of is dead (sums, and moving entries around). Elsewhere the mask is dropped:
 that can leave a NaN, but never makes a wrong number.
+
+A NaN that is left after this is honest. A third pass then finds the derivative in which it began, for a warning.
 """
 
 from __future__ import annotations
 
+import contextlib
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from meintorch.core.graph import Node, accumulate, node_name, pull, pull_many
 from meintorch.core.memory import Layout, Path, clone, layout_of, through
 from meintorch.core.primitive import CONSTANT, ELEMENTWISE, MULTILINEAR, STRUCTURAL, Primitive
 from meintorch.core.shapes import dtype_of, shape_of
 from meintorch.core.storage import Storage, follow, put, through_writable
 from meintorch.core.trace import Call, Trace, Traced, is_many, rebuild
+from meintorch.errors import NaNWarning, source_line
 
 
 class DeadTrace(Trace):
@@ -164,3 +172,111 @@ def has_nan(ct: Any) -> bool:
     else:
         total = np.add.reduce(ct, axis=None)
     return bool(np.isnan(total))
+
+
+# ---------------------------------------------------------------- the report
+
+
+def derivative_of(node: Node) -> str:
+    """Say which derivative a node stands for."""
+    return f"the derivative of {node_name(node)}, {source_line(node[-2], node[-1])}"
+
+
+def report_nan(
+    roots: Sequence[Node],
+    seeds: Sequence[Any],
+    serials: Iterable[int],
+    step: Callable[..., None] = lambda node, *walk: node[1](node, *walk),
+    describe: Callable[[Node], str] = derivative_of,
+) -> None:
+    """Walk back once more, and warn of the derivative that makes the first NaN out of numbers, if there is one.
+
+    Parameters
+    ----------
+    roots, seeds : where the walk begins
+    serials : the nodes that it may meet, latest first
+    step : pulls a cotangent back through one node
+    describe : names a node
+    """
+    found = source = None
+    with contextlib.suppress(Exception), np.errstate(all="ignore"):  # a report is no reason to fail
+        found, source = first_nan(roots, seeds, serials, step)
+    if found is None:
+        return
+    because = f" The first infinity came from {describe(source)}." if source is not None and source is not found else ""
+    frame: Any = sys._getframe(1)
+    level = 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("meintorch."):
+        frame = frame.f_back
+        level += 1
+    warnings.warn(
+        f"a gradient is NaN though the value is not. The first NaN came from {describe(found)}.{because} Mostly an infinite "
+        f"slope (of a root, a logarithm or a quotient at 0) was multiplied by 0: keep such points away from it with "
+        f"np.where, or use a function that knows them (np.abs, np.hypot, np.linalg.norm).",
+        NaNWarning,
+        stacklevel=level,
+    )
+
+
+def first_nan(
+    roots: Sequence[Node], seeds: Sequence[Any], serials: Iterable[int], step: Callable[..., None]
+) -> tuple[Node | None, Node | None]:
+    """Return the node that makes the first NaN, and the one that made the first infinity if that has led to it."""
+    cts, nodes, owned = Gathered(), Gathered(), Unowned()
+    for root, seed in zip(roots, seeds, strict=True):
+        accumulate(cts, nodes, owned, root, seed, False)
+    source: Node | None = None
+    for i in serials:
+        g = cts.pop(i, None)
+        if g is None:
+            continue
+        node = nodes[i]
+        cts.touched.clear()
+        step(node, g, cts, nodes, owned)
+        made = [cts[j] for j in cts.touched]
+        if any_entry(np.isnan, made):
+            if any_entry(np.isnan, [g, kept_by(node)]):
+                break  # it came with a seed or a value
+            return node, source if any_entry(np.isinf, g) else None
+        if source is None and any_entry(np.isinf, made):
+            source = node
+    return None, None
+
+
+def kept_by(node: Node) -> Any:
+    """Return the values that a node keeps for its derivative."""
+    return node[3] if node[1] is pull or node[1] is pull_many else [x for x in node[2:-2] if x.__class__ is not tuple]
+
+
+class Gathered(dict[int, Any]):
+    """What a walk gathers, by serial: what is not there reads as None, what is set is remembered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.touched: set[int] = set()
+
+    def __missing__(self, key: int) -> None:
+        return None
+
+    def __setitem__(self, key: int, value: Any) -> None:
+        super().__setitem__(key, value)
+        self.touched.add(key)
+
+
+class Unowned(dict[int, Any]):
+    """Whether a walk may write to its cotangents: never, so that all that is added to one is set and seen."""
+
+    def __missing__(self, key: int) -> bool:
+        return False
+
+    def __setitem__(self, key: int, value: Any) -> None:
+        pass
+
+
+def any_entry(test: Callable[[Any], Any], x: Any) -> bool:
+    """Tell whether a number, or any in arrays and lists of them, passes a test."""
+    while isinstance(x, Traced):
+        x = x.value
+    if isinstance(x, (list, tuple)):
+        return any([any_entry(test, e) for e in x])
+    return isinstance(x, (np.ndarray, np.inexact, float)) and dtype_of(x).kind in "fc" and bool(np.any(test(x)))

@@ -7,7 +7,6 @@ those of every other reverse trace; only the walk gathers its nodes first, since
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import threading
 from collections.abc import Callable, Sequence
@@ -18,8 +17,8 @@ import numpy as np
 
 from meintorch._typing import Array
 from meintorch.core.captured import Captured
-from meintorch.core.dead import DeadTrace, has_nan
-from meintorch.core.graph import Node, ReverseTrace, accumulate, explain, pull_pick
+from meintorch.core.dead import DeadTrace, any_entry, derivative_of, has_nan, report_nan
+from meintorch.core.graph import Node, ReverseTrace, accumulate, pull_pick
 from meintorch.core.trace import Traced
 from meintorch.errors import NoRuleError
 
@@ -117,17 +116,8 @@ class ObjectTrace(ReverseTrace):
         for t, _ in graph.values():
             if t is not None and t.note.captured is not None:
                 t.note.captured.check()
-        serial = self.node_of(root)[0]
-        seed = np.ones(np.shape(root.value))
         with np.errstate(all="ignore"):
-            shares = sweep(graph, serial, seed)
-            if any([has_nan(g) for g in shares.values()]):
-                trace = DeadTrace()
-                with contextlib.suppress(
-                    Exception
-                ):  # what cannot be run on masks leaves the first result, which is honest
-                    again = sweep(graph, serial, trace.living(seed), trace)
-                    shares = {serial: trace.lower(g) for serial, g in again.items()}
+            shares = Sweep(graph, root).shares()
         for serial, g in shares.items():
             t, _ = graph[serial]
             if t is not None:
@@ -135,38 +125,73 @@ class ObjectTrace(ReverseTrace):
                 note.grad = np.array(g, dtype=np.float64) if note.grad is None else np.asarray(note.grad + g)
 
 
-def sweep(
-    graph: dict[int, tuple[Traced | None, Node]], root: int, seed: Any, masks: DeadTrace | None = None
-) -> dict[int, Any]:
-    """Walk back through a graph, latest first; return each tensor's own cotangent by serial."""
-    cts, nodes, owned = Cotangents(), Cotangents(), Cotangents()
-    cts[root] = seed
-    shares: dict[int, Any] = {}
-    for serial in sorted(graph, reverse=True):
-        g = cts.pop(serial, None)
-        if g is None:
-            continue
-        t, node = graph[serial]
+class Sweep:
+    """One backward pass, which walks through the graph again if NaN comes out; a learner's closure runs only once."""
+
+    def __init__(self, graph: dict[int, tuple[Traced | None, Node]], root: Traced) -> None:
+        self.graph = graph
+        self.root = root
+        self.order = sorted(graph, reverse=True)
+        self.added: dict[int, list[tuple[Traced, Array]]] = {}  # by the closures that have run
+
+    def shares(self) -> dict[int, Any]:
+        """Return each tensor's own cotangent by serial."""
+        seed: Any = np.ones(np.shape(self.root.value))
+        shares = self.walk(seed, stop=True)
+        if not any([has_nan(g) for g in shares.values()]):
+            return shares
+        masks = DeadTrace()
+        living = masks.living(seed)
         try:
-            if t is None:
-                node[1](node, g, cts, nodes, owned)
+            again = self.walk(living, masks)
+        except Exception:  # noqa: BLE001 - what cannot be run on masks leaves a result without them, which is honest
+            shares = self.walk(seed)
+        else:
+            seed, shares = living, {serial: masks.lower(g) for serial, g in again.items()}
+        if any_entry(np.isnan, list(shares.values())) and not any_entry(np.isnan, self.root.value):
+            report_nan([self.root.note.node], [seed], self.order, self.step, self.describe)
+        return shares
+
+    def walk(self, seed: Any, masks: DeadTrace | None = None, *, stop: bool = False) -> dict[int, Any]:
+        """Walk back, latest first; ``stop``: not further than to a closure that would be handed a NaN."""
+        cts, nodes, owned = Cotangents(), Cotangents(), Cotangents()
+        cts[self.root.note.node[0]] = seed
+        shares: dict[int, Any] = {}
+        for serial in self.order:
+            g = cts.pop(serial, None)
+            if g is None:
                 continue
-            shares[serial] = g if isinstance(g, Traced) else np.array(g, dtype=np.float64)
-            require_backward(t.note)
-            if t.note.backward is not None:
-                plain = np.asarray(g.value if isinstance(g, Traced) else g, dtype=np.float64)
-                for child, share in run_closure(t, plain):
-                    h = share if masks is None else masks.living(share)
-                    accumulate(cts, nodes, owned, child.note.node, h, False)
-            else:
-                node[1](node, g, cts, nodes, owned)
-        except Exception as error:
-            if node[1] is pull_nothing:
-                error.add_note(f"in the _backward of the operation {t.note.op!r}" if t is not None else "")
-            else:
-                explain(error, node)
-            raise
-    return shares
+            t, node = self.graph[serial]
+            try:
+                if t is not None:
+                    shares[serial] = g if isinstance(g, Traced) else np.array(g, dtype=np.float64)
+                    require_backward(t.note)
+                    if stop and t.note.backward is not None and has_nan(g):
+                        break
+                self.step(node, g, cts, nodes, owned, masks)
+            except Exception as error:
+                error.add_note(f"in {self.describe(node)}")
+                raise
+        return shares
+
+    def step(self, node: Node, g: Any, cts: Any, nodes: Any, owned: Any, masks: DeadTrace | None = None) -> None:
+        """Pull a cotangent back through one operation; a learner's by its closure."""
+        t, _ = self.graph[node[0]]
+        if t is None or t.note.backward is None:
+            node[1](node, g, cts, nodes, owned)
+            return
+        if node[0] not in self.added:
+            self.added[node[0]] = run_closure(t, np.asarray(g.value if isinstance(g, Traced) else g, dtype=np.float64))
+        for child, share in self.added[node[0]]:
+            h = share if masks is None else masks.living(share)
+            accumulate(cts, nodes, owned, child.note.node, h, False)
+
+    def describe(self, node: Node) -> str:
+        """Name an operation in errors."""
+        t, _ = self.graph[node[0]]
+        if t is not None and (t.note.backward is not None or node[1] is pull_nothing):
+            return f"the _backward of the operation {t.note.op!r}"
+        return derivative_of(node)
 
 
 def pull_nothing(*walk: Any) -> None:

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from meintorch._typing import Shape
-from meintorch.core.memory import Layout, Path, bottom, memory_of, steps_of, through
+from meintorch.core.memory import Layout, Path, bottom, clone, layout_of, memory_of, steps_of, through
 from meintorch.core.primitive import ELEMENTWISE, Primitive, registry
 from meintorch.core.primitive import constant as constant_row
 from meintorch.core.trace import ENDED, Trace, Traced, array_of, bind, here, levels, rebuild, top_trace
@@ -276,10 +276,7 @@ def follow(
 
 def holds(args: tuple[Any, ...], value: Any) -> bool:
     """Tell whether a result is the very array that an argument holds."""
-    for x in args:
-        if isinstance(x, Traced) and x.value is value:
-            return True
-    return False
+    return any([isinstance(x, Traced) and x.value is value for x in args])
 
 
 def arrays_in(*args: Any) -> list[Any]:
@@ -405,7 +402,29 @@ constant_row(last_written)
 # ---------------------------------------------------------------- buffers that belong to no transform
 
 
-class ConstantTrace(Trace):
+class ValueTrace(Trace):
+    """A trace that notes nothing about its arrays: their storage is just the buffer."""
+
+    __slots__ = ()
+
+    def own(self, s: Storage) -> None:
+        """Make the buffer a copy that nobody else holds."""
+        s.layout = layout_of(s.value)
+        s.value = clone(s.value)
+
+    def lift(self, s: Storage, value: Any) -> None:
+        """Take over a buffer of a lower trace."""
+        s.value = value
+
+    def write(self, s: Storage, path: Path, index: Any, value: Any, add: bool) -> None:
+        """Write into the view at the end of ``path``."""
+        s.value = put(s.value, path, self.lower(index), self.lower(value), add)
+
+    def note_of_view(self, s: Storage, path: Path, value: Any) -> None:
+        """Note nothing."""
+
+
+class ConstantTrace(ValueTrace):
     """Below all others: buffers that hold plain values, until a traced value is written into one."""
 
     __slots__ = ()
@@ -443,13 +462,6 @@ class ConstantTrace(Trace):
         if ans.__class__ is list or isinstance(ans, tuple):
             return rebuild(ans, [buffer(x, part) for part, x in enumerate(ans)])
         return buffer(ans, None)
-
-    def write(self, s: Storage, path: Path, index: Any, value: Any, add: bool) -> None:
-        """Write a plain value."""
-        put(s.value, path, self.lower(index), self.lower(value), add)
-
-    def note_of_view(self, s: Storage, path: Path, value: Any) -> None:
-        """Note nothing."""
 
 
 CONSTANTS = ConstantTrace()

@@ -5,10 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from types import MethodType
-from typing import Any, Generic
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import numpy as np
-from typing_extensions import ParamSpec, TypeVar
 
 from meintorch import tree
 from meintorch._typing import PyTree

@@ -6,8 +6,9 @@ trace that meets it asks its rule rather than looking inside.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -18,12 +19,11 @@ from meintorch._typing import PyTree, Rule
 from meintorch.core.captured import WHOLE, Captured, samples, weights
 from meintorch.core.forward import ForwardTrace
 from meintorch.core.graph import ReverseTrace, walk
-from meintorch.core.memory import Path, clone, layout_of
 from meintorch.core.primitive import ELEMENTWISE, GENERAL, Primitive, split_sequences
 from meintorch.core.shapes import dtype_of, shape_of
-from meintorch.core.storage import Storage, follow, put, settled, writing_only_above
-from meintorch.core.trace import Trace, Traced, bind, caller, here, top_trace
-from meintorch.errors import InPlaceError, NoRuleError, RowError, TreeError
+from meintorch.core.storage import ValueTrace, follow, settled, writing_only_above
+from meintorch.core.trace import Traced, bind, caller, here, is_many, top_trace
+from meintorch.errors import EscapedTensorError, InPlaceError, NoRuleError, RowError, TreeError
 from meintorch.func._transform import P, R, Transformed, settled_tree
 from meintorch.tensor import DualTensor
 
@@ -64,6 +64,38 @@ def dispatch(leaves: Sequence[Any], call: CustomCall) -> Any:
     return call.owner._dispatch(leaves, call)
 
 
+def refuse_closures(outputs: Any, f: Transformed[Any, Any]) -> None:
+    """Raise if a function with a rule of its own used a value traced by what differentiates it, other than its arguments.
+
+    What a trace makes holds values of lower levels only, unless one of its own got past it.
+    """
+    for x in outputs if is_many(outputs) else [outputs]:
+        while isinstance(x, Traced):
+            inside = [x.value, x.note] if isinstance(x._trace, ForwardTrace) else [x.value]
+            found = top_trace(inside)
+            if found is not None and found.level >= x._trace.level:
+                raise EscapedTensorError(f"{here()}: {closure_of(f)}")
+            x = x.value  # noqa: PLW2901 - one level after the other
+
+
+def closure_of(f: Transformed[Any, Any]) -> str:
+    """Say what is wrong with a rule that closes over a traced value."""
+    return (
+        f"{f.__name__}, which has a derivative rule of its own, uses a traced value that is none of its arguments and so is "
+        f"nothing that its rule can speak of. Pass the value to {f.__name__} as an argument; if it should count as a "
+        f"constant, use stop_gradient(...) of it."
+    )
+
+
+@contextlib.contextmanager
+def told_of_closures(f: Transformed[Any, Any]) -> Iterator[None]:
+    """Give the right advice where a rule that closes over a traced value runs after the transform around it."""
+    try:
+        yield
+    except EscapedTensorError as error:
+        raise EscapedTensorError(closure_of(f)) from error
+
+
 class Custom(Transformed[P, R]):
     """A function with a derivative rule of its own."""
 
@@ -87,6 +119,7 @@ class Custom(Transformed[P, R]):
         if trace is None:
             return self.f(*args, **kwargs)  # type: ignore[no-any-return]
         outputs = self._dispatch(call.leaves, call)
+        refuse_closures(outputs, self)
         assert call.out_tree is not None
         out: R = call.out_tree.unflatten(outputs)
         return out
@@ -133,7 +166,8 @@ class CustomVjp(Custom[P, R]):
             assert call.out_tree is not None
             token = inside_a_rule.set(True)
             try:
-                cts = backward(*call.static, saved, call.out_tree.unflatten(g))
+                with told_of_closures(call.owner):
+                    cts = backward(*call.static, saved, call.out_tree.unflatten(g))
             finally:
                 inside_a_rule.reset(token)
             return call.owner._cotangents(cts, call)  # type: ignore[attr-defined,no-any-return]
@@ -250,7 +284,8 @@ class CustomJvp(Custom[P, R]):
         def pull(g: Any, leaves: Any, call: CustomCall) -> list[Any]:
             trace = ReverseTrace()
             tangents = [trace.leaf(zeros_like(x)) for x in leaves]
-            dots = push(tangents, leaves, call)
+            with told_of_closures(call.owner):
+                dots = push(tangents, leaves, call)
             trace.end()
             pairs = [(d.note, ct) for d, ct in zip(dots, g, strict=True) if isinstance(d, Traced) and d._trace is trace]
             cts, _ = walk([note for note, _ in pairs], [ct for _, ct in pairs], len(tangents))
@@ -313,6 +348,7 @@ class UserPrimitive(Transformed[P, R]):
         if top_trace(args, kwargs) is None:
             return self.f(*args, **kwargs)  # type: ignore[no-any-return]
         out: R = bind(self._prim, args, kwargs)
+        refuse_closures(out, self)
         return out
 
     def __reduce__(self) -> Any:
@@ -398,7 +434,7 @@ class Checkpoint(Transformed[P, R]):
         return result
 
 
-class Segment(Trace):
+class Segment(ValueTrace):
     """Runs a function on the values inside its traced inputs, and notes what else it met: what it closes over.
 
     ``given`` takes the places of what it closes over, in the order of their use, where that is known already.
@@ -439,30 +475,14 @@ class Segment(Trace):
     def process(self, prim: Primitive, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a primitive on the values inside."""
         self.check_alive()
-        lowered = self.unwrap(args), {k: self.unwrap(v) for k, v in kwargs.items()}
+        lowered = self.lower(args), {k: self.lower(v) for k, v in kwargs.items()}
         ans = prim.fun(*lowered[0], **lowered[1])
         if prim.rules:
             ans = tree.map(lambda x: self.wrap(x) if hasattr(x, "dtype") and x.dtype.kind in "fc" else x, ans)
             follow(prim, ans, args, kwargs, self)
         return ans
 
-    def own(self, s: Storage) -> None:
-        """Make the buffer a copy that nobody else holds."""
-        s.layout = layout_of(s.value)
-        s.value = clone(s.value)
-
-    def lift(self, s: Storage, value: Any) -> None:
-        """Take over a buffer that the function has made."""
-        s.value = value
-
-    def write(self, s: Storage, path: Path, index: Any, value: Any, add: bool) -> None:  # noqa: FBT001 - as all traces
-        """Write into the view at the end of ``path``."""
-        s.value = put(s.value, path, self.unwrap(index), self.unwrap(value), add)
-
-    def note_of_view(self, s: Storage, path: Path, value: Any) -> None:
-        """Note nothing."""
-
-    def unwrap(self, x: Any) -> Any:
+    def lower(self, x: Any) -> Any:
         """Return the value of one of its own traced values, or of one that it closes over."""
         if isinstance(x, Traced):
             if x._trace is self:
@@ -470,7 +490,7 @@ class Segment(Trace):
             return self.capture(x).value if isinstance(x._trace, (ReverseTrace, ForwardTrace)) else x
         if isinstance(x, np.ndarray):
             self.captured.add(x, *caller())  # the function is run again: it has to find the same values
-        return x.__class__([self.unwrap(e) for e in x]) if x.__class__ in (list, tuple) else x
+        return x.__class__([self.lower(e) for e in x]) if x.__class__ in (list, tuple) else x
 
     def capture(self, x: Traced) -> Traced:
         """Return what stands for a traced value from outside."""

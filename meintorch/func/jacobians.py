@@ -17,7 +17,6 @@ from meintorch.func.batching import vmap
 from meintorch.func.forward import Pushforward, jvp
 from meintorch.func.reverse import grad, vjp
 
-
 # Walks through the same graph: below this number their own cost is less than that of running every rule on a batch.
 WALKS = 16
 

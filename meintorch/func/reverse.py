@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from meintorch import tree
 from meintorch._typing import PyTree
 from meintorch.core.batching import entries_batch
 from meintorch.core.captured import Captured
-from meintorch.core.dead import DeadTrace, has_nan
+from meintorch.core.dead import DeadTrace, any_entry, has_nan, report_nan
 from meintorch.core.graph import Node, walk
 from meintorch.core.memory import clone
 from meintorch.core.primitive import constant, registry
@@ -57,7 +58,7 @@ class ValueAndGrad(Transformed[P, R]):
         else:
             root = ()
         check_scalar(out, self, holomorphic=holomorphic)
-        cts, owned = pull_back(root, (dtype_of(out).type(1),) * len(root), len(values), trace.captured)
+        cts, owned = pull_back(root, (dtype_of(out).type(1),) * len(root), len(values), trace.captured, out)
         gradient = selection.pack([finished(g, o, x) for g, o, x in zip(cts, owned, values, strict=True)])
         return ((out, aux) if has_aux else out), gradient
 
@@ -156,8 +157,13 @@ def value_and_grad(
     return ValueAndGrad(f, argnums=argnums, argnames=argnames, has_aux=has_aux, holomorphic=holomorphic)
 
 
-def pull_back(roots: Sequence[Node], seeds: Sequence[Any], leaves: int, captured: Captured) -> tuple[list[Any], Any]:
-    """Walk back; if NaN comes out, walk again to see whether it comes from branches that were not taken."""
+def pull_back(
+    roots: Sequence[Node], seeds: Sequence[Any], leaves: int, captured: Captured, value: Any = None
+) -> tuple[list[Any], Any]:
+    """Walk back; if NaN comes out, walk again to see whether it comes from branches that were not taken.
+
+    If it does not, warn, except under an outer trace, or where the ``value`` is NaN already.
+    """
     captured.check()
     cts, owned = walk(roots, seeds, leaves)
     with np.errstate(all="ignore"):
@@ -165,12 +171,12 @@ def pull_back(roots: Sequence[Node], seeds: Sequence[Any], leaves: int, captured
             return cts, owned
     trace = DeadTrace()
     masked = [trace.living(seed) for seed in seeds]
-    try:
-        again, _ = walk(roots, masked, leaves)
-    except Exception:  # noqa: BLE001 - a rule that cannot run on masks leaves the first result, which is honest
-        return cts, owned
-    lowered = [trace.lower(ct) for ct in again]
-    return lowered, [False] * leaves
+    with contextlib.suppress(Exception):  # a rule that cannot run on masks leaves the first result, which is honest
+        cts, owned = walk(roots, masked, leaves)
+        cts, owned, seeds = [trace.lower(ct) for ct in cts], bytearray(leaves), masked
+    if not any([isinstance(ct, Traced) for ct in cts]) and any_entry(np.isnan, cts) and not any_entry(np.isnan, value):
+        report_nan(roots, seeds, range(max([root[0] for root in roots]), leaves - 1, -1))
+    return cts, owned
 
 
 class Pullback:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
@@ -29,13 +30,23 @@ def _power_by_base(x1: Any, x2: Any) -> Any:
 
 def _power_by_exponent(ans: Any, x1: Any) -> Any:
     """Ans * log(x1); 0 at x1 = 0, around which 0**x2 is constant for positive x2."""
+    if x1.__class__ is int or x1.__class__ is float:
+        return ans * float(np.log(x1 or 1))  # a Python number, which leaves other dtypes as they are
     return ans * np.log(np.where(x1 == 0, 1, x1))
+
+
+def _reciprocal(x2: Any) -> Any:
+    """1 / x2, also of a Python 0, by which a program may divide an array."""
+    try:
+        return 1 / x2
+    except ZeroDivisionError:
+        return math.copysign(math.inf, x2)
 
 
 elementwise(np.add, lambda: 1, lambda: 1, dead="all")
 elementwise(np.subtract, lambda: 1, lambda: -1, dead="all")
 elementwise(np.multiply, lambda x2: x2, lambda x1: x1, dead="any")
-elementwise(np.divide, lambda x2: 1 / x2, lambda ans, x2: -ans / x2, dead="any")
+elementwise(np.divide, _reciprocal, lambda ans, x2: -ans / x2, dead="any")
 elementwise(np.power, _power_by_base, _power_by_exponent)
 elementwise(np.float_power, _power_by_base, _power_by_exponent)
 elementwise(np.remainder, lambda: 1, lambda x1, x2: -np.floor_divide(x1, x2))

@@ -11,7 +11,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 
 from meintorch.core.batching import BatchCall, flat_axis_batch, in_front
 from meintorch.core.primitive import composite, elementwise, general, linear, registry
-from meintorch.core.shapes import fit
+from meintorch.core.shapes import dtype_of, fit
 from meintorch.core.trace import array_of, bind, here, top_trace
 from meintorch.errors import InPlaceError, NoRuleError
 from meintorch.rules.indexing import cast, read, scatter
@@ -454,8 +454,8 @@ def _poly(seq_of_zeros: Any) -> Any:
 
 def _roots_matrix(ans: Any, p: Any) -> Any:
     """How each root moves with each coefficient, by the implicit function theorem."""
-    slope = np.polyval(np.polyder(p), ans)
-    return -np.vander(ans, p.shape[0]) / slope[:, None]
+    slope = np.polyval(cast(np.polyder(p), p.dtype), ans)
+    return -cast(np.vander(ans, p.shape[0]), ans.dtype) / slope[:, None]
 
 
 def _roots_vjp(g: Any, ans: Any, p: Any) -> Any:
@@ -495,7 +495,7 @@ def _end_share(g: Any, num: Any, endpoint: Any, retstep: Any, axis: Any, stop: b
     """The cotangent of one of the ends, between which the weights go from 1 to 0 and from 0 to 1."""
     g, step = g if retstep else (g, None)
     intervals = max(num - 1 if endpoint else num, 1)
-    weights = np.arange(num) / intervals
+    weights = np.arange(num, dtype=np.finfo(dtype_of(g)).dtype) / intervals
     total = np.tensordot(weights if stop else 1 - weights, g, (0, axis))
     return total if step is None else total + step * ((1 if stop else -1) / intervals)
 

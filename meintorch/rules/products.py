@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import operator
-import string
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -458,7 +457,7 @@ multilinear(
     b=lambda g, a, b_shape: _kron_share(g, b_shape, a, 0),
 )
 
-_LETTERS = string.ascii_uppercase + string.ascii_lowercase  # NumPy's order of labels given as numbers
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # NumPy's order of labels given as numbers
 
 
 def _subscripts(operands: Sequence[Any], flags: Sequence[bool] = ()) -> tuple[Sequence[Any], list[str], str]:

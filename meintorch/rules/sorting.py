@@ -137,7 +137,7 @@ def _neighbours(fun: Any, a: Any, q: Any, axis: Any, options: Any) -> tuple[Any,
         rank = fun(ranks, np.ravel(q), **options).reshape(*(1,) * (lines.ndim - 1), -1)
     low = np.floor(rank)
     below, above = [np.take_along_axis(places, k.astype(np.intp), -1) for k in (low, np.ceil(rank))]
-    return below, above, rank - low
+    return below, above, cast(rank - low, a.dtype)
 
 
 def _quantile_rules(fun: Any) -> tuple[Rule, Rule]:

@@ -6,6 +6,7 @@ a derivative without a known formula, mostly that with respect to an order or a 
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import numpy as np
 
 from meintorch._typing import Rule
 from meintorch.core.batching import elementwise_batch
-from meintorch.core.primitive import CONSTANT, ELEMENTWISE, GENERAL, Primitive, later, registry
+from meintorch.core.primitive import CONSTANT, ELEMENTWISE, GENERAL, Primitive, later, needs_of, registry
 from meintorch.errors import NoRuleError
 
 _PI, _SQRT_PI, _SQRT_2PI, _DEGREE = math.pi, math.sqrt(math.pi), math.sqrt(2 * math.pi), math.pi / 180
@@ -34,6 +35,9 @@ def special(name: str, *partials: Rule | None, kind: str = ELEMENTWISE) -> None:
         nin: int = fun.nin  # type: ignore[attr-defined]
         names = ("x",) if nin == 1 else tuple([f"x{i + 1}" for i in range(nin)])
         rules = dict(zip(names, partials, strict=True)) if partials else {}
+        if kind is ELEMENTWISE:
+            kinds = (float,) if name.startswith("eval_") else (int, float)  # an integer degree stays one
+            rules = {parameter: in_one_dtype(rule, kinds) for parameter, rule in rules.items()}
         batch = elementwise_batch if kind is GENERAL else None
         spelled = f"scipy.special.{name.lstrip('_')}"
         return registry.setdefault(fun, Primitive(fun, kind, rules, name=spelled, refused=("where",), batch=batch))
@@ -41,9 +45,27 @@ def special(name: str, *partials: Rule | None, kind: str = ELEMENTWISE) -> None:
     later.setdefault("scipy.special._ufuncs" if name[0] == "_" else "scipy.special", {})[name] = make
 
 
+def in_one_dtype(rule: Rule | None, kinds: tuple[type, ...]) -> Rule | None:
+    """Give Python numbers among a rule's arguments the dtype of the arrays beside them, as the ufunc itself took them.
+
+    Else what is made of such a number alone, np.log(0.5), would be a float64 and would make all else float64 too.
+    """
+    if rule is None or len(needs_of(rule)) < 2:
+        return rule
+
+    @functools.wraps(rule)
+    def typed(*needs: Any) -> Any:
+        if not any([x.__class__ in kinds for x in needs]):
+            return rule(*needs)
+        number = np.finfo(np.result_type(*[x.dtype for x in needs if hasattr(x, "dtype")])).dtype.type
+        return rule(*[number(x) if x.__class__ in kinds else x for x in needs])
+
+    return typed
+
+
 def _double_factorials(t: Any) -> Any:
     """1 + 3 t + 15 t**2 + 105 t**3 + ..., the series in the expansions of erfcx, dawsn and wofz for large arguments."""
-    total = 1 + 17 * t
+    total: Any = 1
     for k in (15, 13, 11, 9, 7, 5, 3):
         total = 1 + k * t * total
     return total
@@ -51,7 +73,8 @@ def _double_factorials(t: Any) -> Any:
 
 def _hyp2f1(a: float, b: float, c: float, x: Any) -> Any:
     """The hypergeometric function in the precision of x, which SciPy raises when a, b and c are Python numbers."""
-    return sp().hyp2f1(a, b, c, x).astype(x.dtype)
+    number = np.finfo(x.dtype).dtype.type
+    return sp().hyp2f1(number(a), number(b), number(c), x)
 
 
 # ---------------------------------------------------------------- elementary
@@ -423,12 +446,12 @@ special("hyp1f1", None, None, lambda x1, x2, x3: x1 / x2 * sp().hyp1f1(x1 + 1, x
 special("hyp2f1", None, None, None, lambda x1, x2, x3, x4: x1 * x2 / x3 * sp().hyp2f1(x1 + 1, x2 + 1, x3 + 1, x4))
 special("hyperu", None, None, lambda x1, x2, x3: -x1 * sp().hyperu(x1 + 1, x2 + 1, x3))
 special("eval_chebyt", None, lambda x1, x2: x1 * sp().eval_chebyu(_lower(x1), x2))
-special("eval_chebyu", None, lambda x1, x2: (x1 != 0) * 2 * sp().eval_gegenbauer(_lower(x1), 2.0, x2))
+special("eval_chebyu", None, lambda x1, x2: (x1 != 0) * (2 * sp().eval_gegenbauer(_lower(x1), 2.0, x2)))
 special(
     "eval_gegenbauer",
     None,
     None,
-    lambda x1, x2, x3: (x1 != 0) * 2 * x2 * sp().eval_gegenbauer(_lower(x1), x2 + 1, x3),
+    lambda x1, x2, x3: (x1 != 0) * (2 * x2 * sp().eval_gegenbauer(_lower(x1), x2 + 1, x3)),
 )
 special("eval_hermite", None, lambda x1, x2: 2 * x1 * sp().eval_hermite(_lower(x1), x2))
 special("eval_hermitenorm", None, lambda x1, x2: x1 * sp().eval_hermitenorm(_lower(x1), x2))

@@ -121,6 +121,7 @@ CASES = [
     Case(np.linalg.multi_dot, lambda x, y: np.linalg.multi_dot([x, W, y]), (normal(1, 3), normal(4)), label="1, n"),
     Case(np.vecdot, lambda x, y: np.vecdot(x, y, axis=0), (complexes(3, 2), complexes(3)), label="axis"),
     Case(np.vecdot, lambda x, y: np.vecdot(x, y, axis=0), (normal(3), normal(3, 2, 2)), label="axis, fewer axes"),
+    Case(np.vecdot, lambda x, y: np.vecdot(x, y, axis=1), (normal(2, 3, 2), normal(2, 3, 2, seed=1)), label="middle"),
     Case(np.vecdot, lambda x, y: np.vecdot(x, y, axis=-2), (normal(2, 3, 2), normal(3, 1)), label="axis from the end"),
     Case(np.vecdot, lambda x, y: np.vecdot(x, y, keepdims=True), (normal(2, 3), normal(3)), label="keepdims"),
     Case(

@@ -182,6 +182,7 @@ for fun in (np.diagonal, np.trace):
     CASES += [
         *both(fun, fun, square),
         *both(fun, lambda a, f=fun: f(a, 1), m, label="offset"),
+        *both(fun, lambda a, f=fun: f(a, -1), m, label="offset below"),
         *both(fun, lambda a, f=fun: f(a, offset=-1, axis1=2, axis2=0), x, label="axes exchanged"),
         *both(fun, lambda a, f=fun: f(a, 1, 1, 2), x, label="last axes"),
         *both(fun, lambda a, f=fun: f(a, 0, -1, 1), complexes(3, 2, 3), label="complex"),

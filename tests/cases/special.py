@@ -205,5 +205,7 @@ CASES += [
     Case(special.i1, special.i1, (np.zeros(2),), label="0"),
     Case(special.wofz, special.wofz, (x,), label="real"),
     Case(special.wofz, lambda v: special.wofz(np.real(v)), (z,), label="real part"),
+    Case(special.wofz, special.wofz, (np.array([30.0 + 1j, -26.0 + 2j]),), label="far", tolerance=LOOSE),
+    Case(special.dawsn, special.dawsn, (np.array([15.0 + 15j, 15.0 - 14j]),), label="diagonal", tolerance=LOOSE),
     Case(special.log_ndtr, special.log_ndtr, (np.array([-40.0, -5.0, 0.0, 6.0]),), label="tails"),
 ]

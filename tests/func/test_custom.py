@@ -24,6 +24,7 @@ from meintorch.func import (
     jvp,
     linearize,
     primitive,
+    stop_gradient,
     value_and_grad,
     vjp,
     vmap,
@@ -369,3 +370,58 @@ def test_checkpoint_between_a_batch_and_an_outer_derivative() -> None:
     close(f(2.0), 160.0)
     close(grad(f)(2.0), 240.0)
     close(jvp(f, (2.0,), (1.0,))[1], 240.0)
+
+
+# ---------------------------------------------------------------- closures
+
+
+def closing_over(w: Any, kind: str) -> Any:
+    """Make a function with a rule of its own, x * w, that takes w from around it in all or in some of its parts."""
+    if kind == "custom_jvp":
+        times = custom_jvp(lambda x: x * w)
+        times.defjvp(lambda primals, tangents: (primals[0] * w, tangents[0] * w))
+    elif kind == "jvp rule only":
+        times = custom_jvp(lambda x: x * 3.0)
+        times.defjvp(lambda primals, tangents: (primals[0] * 3.0, tangents[0] * w))
+    elif kind == "primitive":
+        times = primitive(x=lambda g: g * 3.0)(lambda x: x * w)
+    else:
+        forward = (lambda x: (x * 3.0, None)) if kind == "backward only" else (lambda x: (x * w, None))
+        backward = (lambda saved, ct: (ct * 3.0,)) if kind == "forward only" else (lambda saved, ct: (ct * w,))
+        times = custom_vjp(lambda x: forward(x)[0])
+        times.defvjp(forward, backward)
+    return times
+
+
+KINDS = ("custom_vjp", "forward only", "backward only", "custom_jvp", "jvp rule only", "primitive")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_rule_must_not_close_over_what_is_differentiated(kind: str) -> None:
+    def f(w: Any) -> Any:
+        return closing_over(w, kind)(2.0 * w)
+
+    for derivative in (grad(f), grad(lambda w: grad(f)(w))):
+        with pytest.raises(errors.EscapedTensorError, match="Pass the value to <lambda> as an argument"):
+            derivative(3.0)
+    if kind in {"custom_jvp", "jvp rule only", "primitive"}:
+        with pytest.raises(errors.EscapedTensorError, match="test_custom.py line .* as an argument"):
+            jvp(f, (3.0,), (1.0,))
+    if kind not in {"jvp rule only", "backward only"}:  # of which the function itself does not close over anything
+        with pytest.raises(errors.EscapedTensorError, match="test_custom.py line .* as an argument"):
+            vmap(f)(X)
+
+
+@pytest.mark.parametrize("kind", ["custom_vjp", "custom_jvp"])
+def test_a_rule_may_close_over_what_an_outer_derivative_is_taken_by(kind: str) -> None:
+    def slope(w: Any) -> Any:
+        return grad(lambda x: closing_over(w, kind)(x) ** 2)(2.0)  # 2 x w**2
+
+    close(slope(3.0), 36.0)
+    close(grad(slope)(3.0), 24.0)
+    close(jvp(slope, (3.0,), (1.0,))[1], 24.0)
+    close(vmap(slope)(X), 4.0 * X**2)
+
+
+def test_a_rule_may_close_over_a_constant_of_what_is_differentiated() -> None:
+    close(grad(lambda w: closing_over(stop_gradient(w), "custom_vjp")(2.0 * w))(3.0), 6.0)

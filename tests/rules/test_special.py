@@ -100,6 +100,7 @@ POINTS: list[tuple[str, Function, Function, list[float]]] = [
     ("gammainc 0.001", lambda x: special.gammainc(1e-3, x), gamma_density(1e-3), [1e-200, 1e-5, 1, 50]),
     ("gammainc 1", lambda x: special.gammainc(1, x), lambda x: mp.exp(-x), [0, 1e-5, 700]),
     ("gammainc 20.1", lambda x: special.gammainc(20.1, x), gamma_density(20.1), [1e-3, 10, 10.1, 20, 60]),
+    ("gammainc of medium order", lambda x: special.gammainc(20.1, x), gamma_density(20.1), [18, 20, 20.5, 22]),
     ("gammainc 1e6", lambda x: special.gammainc(1e6, x), gamma_density(1e6), [0.98e6, 1e6, 1e6 + 1, 1.01e6]),
     ("gammainc 1e10", lambda x: special.gammainc(1e10, x), gamma_density(1e10), [1e10, 1e10 + 1e5, 1e10 - 3e5]),
     ("betainc 0.5", lambda x: special.betainc(0.5, 0.5, x), beta_density(0.5, 0.5), [1e-300, 0.1, 1 - 1e-10]),
@@ -138,16 +139,21 @@ POINTS: list[tuple[str, Function, Function, list[float]]] = [
         (f"boxcox {x:g}", lambda v, x=x: special.boxcox(x, v), boxcox_by_lmbda(x), [-0.5, -1e-9, 0, 1e-9, 1e-3, 1])
         for x in (1e-300, 0.5, 3.0, 1e200)
     ],
+    ("boxcox 0", lambda v: special.boxcox(0.0, v), lambda lmbda: 1 / lmbda**2, [0.5, 2]),
+    ("sinc thrice", second(second(special.sinc)), derivative(mp.sincpi, 3), [3e-4, -9e-4, 0.3]),
 ]
 
+PRECISION = {"gammainc of medium order": 2e-15}  # where the last terms of a series can be seen
 
-@pytest.mark.parametrize(("f", "exact", "points"), [row[1:] for row in POINTS], ids=[row[0] for row in POINTS])
-def test_derivative_agrees_with_mpmath(f: Function, exact: Function, points: list[float]) -> None:
+
+@pytest.mark.parametrize(("label", "f", "exact", "points"), POINTS, ids=[row[0] for row in POINTS])
+def test_derivative_agrees_with_mpmath(label: str, f: Function, exact: Function, points: list[float]) -> None:
     with mp.workdps(40):
         for point in points:
             want = exact(mp.mpf(point))
             for got in (grad(f)(float(point)), jvp(f, (float(point),), (1.0,))[1]):
-                assert abs(mp.mpf(float(got)) - want) <= 1e-10 * abs(want), (point, float(got), float(want))
+                error = abs(mp.mpf(float(got)) - want)
+                assert error <= PRECISION.get(label, 1e-10) * abs(want), (point, float(got), float(want))
 
 
 @pytest.mark.parametrize(
