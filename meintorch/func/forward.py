@@ -150,6 +150,11 @@ def linearize(f: Callable[..., Any], *primals: PyTree, has_aux: bool = False) ->
         ``f`` is not run again, however often it is called.
     aux : only with has_aux
 
+    Raises
+    ------
+    InputError
+        If a primal holds what has no derivative, or a tangent given to the pushforward does not fit its primal.
+
     Examples
     --------
     >>> y, pushforward = linearize(np.sin, 0.0)

@@ -322,6 +322,15 @@ def check_scalar(out: Any, transform: Transformed[Any, Any], *, holomorphic: boo
 def stop_gradient(x: PyTree) -> PyTree:
     """Return the values of ``x``, a tree of arrays, as constants: plain NumPy without a derivative.
 
+    Parameters
+    ----------
+    x : array or number, traced or not, or a tree of them
+
+    Returns
+    -------
+    tree like x
+        Each leaf has the shape and dtype that it had; an array is a copy. Every transform around takes it as a constant.
+
     Examples
     --------
     >>> grad(lambda x: x * stop_gradient(x))(3.0)
