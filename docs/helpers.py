@@ -18,7 +18,7 @@ CURVES = ["#000001", "#000002", "#000003", "#000004", "#000005"]  # stand for th
 INK = "#000000"
 
 
-def figure(width: float = 7.0, height: float = 3.5, **layout: Any) -> tuple[Any, Any]:
+def figure(width: float = 5.2, height: float = 3.4, **layout: Any) -> tuple[Any, Any]:
     """Return a figure of matplotlib without a background, and its axes."""
     made = Figure(figsize=(width, height), layout="constrained")
     made.patch.set_alpha(0)
