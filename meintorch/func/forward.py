@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -14,11 +14,23 @@ from meintorch.core.graph import walk
 from meintorch.core.shapes import dtype_of, shape_of
 from meintorch.core.trace import Traced
 from meintorch.errors import InputError
-from meintorch.func._transform import Like, Selection, finished, run
-from meintorch.func.reverse import check_outputs, own, vjp
+from meintorch.func._transform import Like, R, Selection, finished, run
+from meintorch.func.reverse import S, check_outputs, own, vjp
 from meintorch.tensor import reverse_trace
 
 
+@overload
+def jvp(
+    f: Callable[..., R], primals: tuple[PyTree, ...], tangents: tuple[PyTree, ...], *, has_aux: Literal[False] = False
+) -> tuple[R, Any]: ...
+@overload
+def jvp(
+    f: Callable[..., tuple[R, S]], primals: tuple[PyTree, ...], tangents: tuple[PyTree, ...], *, has_aux: Literal[True]
+) -> tuple[R, Any, S]: ...
+@overload
+def jvp(
+    f: Callable[..., Any], primals: tuple[PyTree, ...], tangents: tuple[PyTree, ...], *, has_aux: bool = False
+) -> Any: ...
 def jvp(
     f: Callable[..., Any], primals: tuple[PyTree, ...], tangents: tuple[PyTree, ...], *, has_aux: bool = False
 ) -> Any:
@@ -136,6 +148,12 @@ class Pushforward:
         return f"<pushforward of a function with {len(self._trees)} arguments, output {self._out_tree!r}>"
 
 
+@overload
+def linearize(f: Callable[..., R], *primals: PyTree, has_aux: Literal[False] = False) -> tuple[R, Pushforward]: ...
+@overload
+def linearize(f: Callable[..., tuple[R, S]], *primals: PyTree, has_aux: Literal[True]) -> tuple[R, Pushforward, S]: ...
+@overload
+def linearize(f: Callable[..., Any], *primals: PyTree, has_aux: bool = False) -> Any: ...
 def linearize(f: Callable[..., Any], *primals: PyTree, has_aux: bool = False) -> Any:
     """Compute ``f(*primals)`` and the linear map from tangents to the output's tangent.
 
