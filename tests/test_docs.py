@@ -14,6 +14,7 @@ import io
 import pydoc
 import re
 import textwrap
+import tomllib
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -114,6 +115,24 @@ def test_readme_shows_the_real_outputs():
             assert after.body == printed
             checked += 1
     assert checked == sum(block.language == "text" for block in blocks) >= 2
+
+
+def test_readme_and_site_say_the_same():
+    """What both say has one source, or is held against it here."""
+    readme = README.read_text(encoding="utf-8")
+    home = ROOT / "docs" / "index.md"
+    namespace: dict = {"__name__": "__page__"}
+    printed = "".join([execute(home, block, namespace) for block in blocks_of(home) if block.language == "python"])
+    for title in ("What is promised", "Limits of this version"):
+        section = readme.partition(f"\n## {title}\n")[2].partition("\n## ")[0].strip()
+        assert len(section) > 500
+        assert section in printed
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    python, numpy = project["requires-python"].removeprefix(">="), project["dependencies"][0].removeprefix("numpy>=")
+    started = (ROOT / "docs" / "getting-started.md").read_text(encoding="utf-8")
+    assert f"Python {python} or newer" in readme
+    assert f"Python {python} or newer and NumPy {numpy.removesuffix('.0')}" in started
+    assert project["description"] in home.read_text(encoding="utf-8")
 
 
 def test_ci_runs_what_the_readme_promises():
