@@ -4,6 +4,19 @@ from __future__ import annotations
 
 from types import CodeType
 
+__all__ = [
+    "BatchError",
+    "EscapedTensorError",
+    "InPlaceError",
+    "InputError",
+    "LostDerivativeError",
+    "MeintorchError",
+    "NoRuleError",
+    "OutputError",
+    "RowError",
+    "TreeError",
+]
+
 
 class MeintorchError(Exception):
     """Base class of all errors raised by meintorch itself."""

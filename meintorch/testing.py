@@ -11,6 +11,8 @@ from meintorch import tree
 from meintorch._typing import PyTree
 from meintorch.func import grad, jvp
 
+__all__ = ["check_grads"]
+
 MOST = 100  # entries of an array that are looked at; of larger arrays a reproducible sample
 
 

@@ -24,6 +24,8 @@ from typing import Any, TypeAlias, TypeVar
 
 from meintorch.errors import TreeError
 
+__all__ = ["TreeDef", "flatten", "leaves", "map", "paths", "register_pytree_node"]
+
 _T = TypeVar("_T")
 _Node: TypeAlias = "tuple[_Kind, Sequence[Any], Any]"  # kind, keys of the children, aux (class and all the rest)
 
@@ -160,6 +162,11 @@ class TreeDef:
 def flatten(tree: Any) -> tuple[list[Any], TreeDef]:
     """Take a tree apart into its leaves and its structure.
 
+    Parameters
+    ----------
+    tree : any value
+        What is no container is a tree of one leaf.
+
     Returns
     -------
     leaves : list
@@ -211,12 +218,35 @@ def flatten(tree: Any) -> tuple[list[Any], TreeDef]:
 
 
 def leaves(tree: Any) -> list[Any]:
-    """List the leaves of a tree, in the order of `flatten`."""
+    """List the leaves of a tree, in the order of `flatten`.
+
+    Parameters
+    ----------
+    tree : any value
+
+    Returns
+    -------
+    list
+
+    Examples
+    --------
+    >>> leaves({"w": 1.0, "b": [2.0, None]})
+    [1.0, 2.0]
+    """
     return flatten(tree)[0]
 
 
 def paths(tree: Any) -> list[str]:
     """List the paths of the leaves of a tree, in the order of `flatten`.
+
+    Parameters
+    ----------
+    tree : any value
+
+    Returns
+    -------
+    list of str
+        As one would write them behind the name of the tree.
 
     Examples
     --------
@@ -228,6 +258,12 @@ def paths(tree: Any) -> list[str]:
 
 def map(f: Callable[..., Any], tree: Any, *rest: Any) -> Any:
     """Apply a function to every leaf of a tree, or to the leaves in the same place of several trees.
+
+    Parameters
+    ----------
+    f : function of as many leaves as there are trees
+    tree : any value
+    *rest : trees of the same structure
 
     Returns
     -------

@@ -9,17 +9,22 @@ from __future__ import annotations
 import contextlib
 import doctest
 import importlib
+import inspect
 import io
+import pydoc
 import re
 import textwrap
+import tomllib
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 
-from meintorch import errors, func
+import meintorch
+from meintorch import errors, func, testing, tree
 from meintorch.core.primitive import later, registry
 
 ROOT = Path(__file__).parents[1]
@@ -112,6 +117,24 @@ def test_readme_shows_the_real_outputs():
     assert checked == sum(block.language == "text" for block in blocks) >= 2
 
 
+def test_readme_and_site_say_the_same():
+    """What both say has one source, or is held against it here."""
+    readme = README.read_text(encoding="utf-8")
+    home = ROOT / "docs" / "index.md"
+    namespace: dict = {"__name__": "__page__"}
+    printed = "".join([execute(home, block, namespace) for block in blocks_of(home) if block.language == "python"])
+    for title in ("What is promised", "Limits of this version"):
+        section = readme.partition(f"\n## {title}\n")[2].partition("\n## ")[0].strip()
+        assert len(section) > 500
+        assert section in printed
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    python, numpy = project["requires-python"].removeprefix(">="), project["dependencies"][0].removeprefix("numpy>=")
+    started = (ROOT / "docs" / "getting-started.md").read_text(encoding="utf-8")
+    assert f"Python {python} or newer" in readme
+    assert f"Python {python} or newer and NumPy {numpy.removesuffix('.0')}" in started
+    assert project["description"] in home.read_text(encoding="utf-8")
+
+
 def test_ci_runs_what_the_readme_promises():
     """In CI pip is quiet, and the site is built strictly instead of being served."""
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8").replace("pip install --quiet", "pip install")
@@ -134,6 +157,66 @@ def test_the_reference_lists_every_transform():
     page = (ROOT / "docs" / "reference" / "func.md").read_text(encoding="utf-8")
     listed = re.findall(r"^::: meintorch\.func\.(\w+)$", page, re.MULTILINE)
     assert sorted(listed) == sorted(func.__all__)
+
+
+PUBLIC = {
+    f"{module.__name__}.{name}": getattr(module, name)
+    for module in (meintorch, func, errors, testing, tree)
+    for name in module.__all__
+    if not isinstance(getattr(module, name), ModuleType)
+}
+
+
+def test_every_public_name_is_on_a_page_of_the_reference():
+    """By its own name, or by that of the module where a name of the top level is at home."""
+    pages = "".join([page.read_text(encoding="utf-8") for page in SITE_PAGES if page.parent.name == "reference"])
+    shown = set(re.findall(r"^::: (meintorch\.[\w.]+)$", pages, re.MULTILINE))
+    for path, value in PUBLIC.items():
+        name = path.rpartition(".")[2]
+        homes = [f"meintorch.{home}.{name}" for home in ("func", "tensor")] if path.count(".") == 1 else []
+        there = [home for home in (path, *homes) if home in shown]
+        assert there, f"{path} is on no page of the reference"
+        assert any([pydoc.locate(home) is value for home in there])
+
+
+ONE_SENTENCE = {"meintorch.as_tensor"}  # its page has the example
+
+
+@pytest.mark.parametrize("path", sorted(PUBLIC.keys() - ONE_SENTENCE))
+def test_the_docstring_of_every_public_name_says_it_all(path):
+    """Parameters, results, errors, an example: each where there is something to say."""
+    value = PUBLIC[path]
+    text = inspect.getdoc(value)
+    if path.startswith("meintorch.errors."):
+        assert issubclass(value, errors.MeintorchError)
+        assert text.endswith(".")
+        return
+    sections = re.findall(r"^(\w+)\n-+$", text, re.MULTILINE)
+    assert "Examples" in sections
+    if inspect.isfunction(value):
+        assert {"Parameters", "Returns"} - set(sections) <= ({"Returns"} if returns_nothing(value) else set())
+        described = text.partition("Parameters\n----------\n")[2]
+        for name in inspect.signature(value).parameters:
+            assert re.search(rf"^[\w, *]*\b{name}\b[\w, *]*( :|$)", described, re.MULTILINE), name
+
+
+def returns_nothing(f):
+    return inspect.signature(f).return_annotation in ("None", None)
+
+
+def test_every_error_has_a_program_that_raises_it_and_one_that_does_not():
+    page = ROOT / "docs" / "reference" / "errors.md"
+    printed: dict[str, list[str]] = {}
+    namespace: dict = {"__name__": "__page__"}
+    text = page.read_text(encoding="utf-8")
+    for block in blocks_of(page):
+        above = text[: text.index(block.body)] if block.language == "python" else ""
+        under = (re.findall(r"^::: meintorch\.errors\.(\w+)$", above, re.MULTILINE) or ["the top"])[-1]
+        printed.setdefault(under, []).append(execute(page, block, namespace))
+    for name in set(errors.__all__) - {"MeintorchError"}:
+        outcomes = [output.startswith(f"{name}: ") for output in printed[name] if output]
+        assert outcomes[0], f"the first program under {name} does not raise it"
+        assert not outcomes[-1], f"the last program under {name} raises it still"
 
 
 # Names that a reader of the table of functions looks for.

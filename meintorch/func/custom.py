@@ -237,6 +237,8 @@ def custom_vjp(f: Callable[P, R], nondiff_argnums: int | Sequence[int] = ()) -> 
 
     Raises
     ------
+    RowError
+        When it is called before a rule is defined.
     NoRuleError
         When forward mode meets it.
     TreeError
@@ -319,6 +321,13 @@ def custom_jvp(f: Callable[P, R], nondiff_argnums: int | Sequence[int] = ()) -> 
     -------
     function with the method defjvp(rule)
 
+    Raises
+    ------
+    RowError
+        When it is called before a rule is defined.
+    TreeError
+        When the rule returns a tangent that does not have the output's tree and shapes.
+
     Examples
     --------
     >>> @custom_jvp
@@ -389,6 +398,13 @@ def primitive(
     Returns
     -------
     decorator
+
+    Raises
+    ------
+    RowError
+        If a rule asks for something by a name that is not a parameter of the operation.
+    NoRuleError
+        When a traced value arrives in a parameter without a rule.
 
     Examples
     --------
@@ -676,6 +692,12 @@ def checkpoint(f: Callable[P, R]) -> Checkpoint[P, R]:
     Returns
     -------
     function with the arguments of f
+        It returns what ``f`` returns, of the same shapes and dtypes.
+
+    Raises
+    ------
+    InPlaceError
+        In the backward pass, if ``f`` gives another result when it is run again.
 
     Examples
     --------

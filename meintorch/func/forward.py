@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -15,11 +15,23 @@ from meintorch.core.shapes import dtype_of, shape_of
 from meintorch.core.storage import settled
 from meintorch.core.trace import Traced
 from meintorch.errors import InputError
-from meintorch.func._transform import Like, Selection, finished, run
-from meintorch.func.reverse import check_outputs, own, vjp
+from meintorch.func._transform import Like, R, Selection, finished, run
+from meintorch.func.reverse import S, check_outputs, own, vjp
 from meintorch.tensor import reverse_trace
 
 
+@overload
+def jvp(
+    f: Callable[..., R], primals: tuple[PyTree, ...], tangents: tuple[PyTree, ...], *, has_aux: Literal[False] = False
+) -> tuple[R, Any]: ...
+@overload
+def jvp(
+    f: Callable[..., tuple[R, S]], primals: tuple[PyTree, ...], tangents: tuple[PyTree, ...], *, has_aux: Literal[True]
+) -> tuple[R, Any, S]: ...
+@overload
+def jvp(
+    f: Callable[..., Any], primals: tuple[PyTree, ...], tangents: tuple[PyTree, ...], *, has_aux: bool = False
+) -> Any: ...
 def jvp(
     f: Callable[..., Any], primals: tuple[PyTree, ...], tangents: tuple[PyTree, ...], *, has_aux: bool = False
 ) -> Any:
@@ -139,6 +151,12 @@ class Pushforward:
         return f"<pushforward of a function with {len(self._trees)} arguments, output {self._out_tree!r}>"
 
 
+@overload
+def linearize(f: Callable[..., R], *primals: PyTree, has_aux: Literal[False] = False) -> tuple[R, Pushforward]: ...
+@overload
+def linearize(f: Callable[..., tuple[R, S]], *primals: PyTree, has_aux: Literal[True]) -> tuple[R, Pushforward, S]: ...
+@overload
+def linearize(f: Callable[..., Any], *primals: PyTree, has_aux: bool = False) -> Any: ...
 def linearize(f: Callable[..., Any], *primals: PyTree, has_aux: bool = False) -> Any:
     """Compute ``f(*primals)`` and the linear map from tangents to the output's tangent.
 
@@ -152,6 +170,11 @@ def linearize(f: Callable[..., Any], *primals: PyTree, has_aux: bool = False) ->
     pushforward : function of one tangent for each primal, which returns the tangent of the output
         ``f`` is not run again, however often it is called.
     aux : only with has_aux
+
+    Raises
+    ------
+    InputError
+        If a primal holds what has no derivative, or a tangent given to the pushforward does not fit its primal.
 
     Examples
     --------

@@ -212,7 +212,21 @@ def jacfwd(
 ) -> Jacobian[P]:
     """Return a function that computes the Jacobian of ``f`` in forward mode, best where inputs are few.
 
-    Parameters, results and errors are those of `jacrev`; ``chunk_size`` counts inputs here.
+    Parameters
+    ----------
+    f, argnums, argnames, has_aux, holomorphic : as for `jacrev`
+    chunk_size : int, optional
+        Go through at most so many inputs at once, to bound memory.
+
+    Returns
+    -------
+    function with the arguments of f
+        It returns what that of `jacrev` returns.
+
+    Raises
+    ------
+    OutputError, InputError
+        As for `jacrev`.
 
     Examples
     --------
@@ -241,7 +255,21 @@ def jacobian(
 ) -> Jacobian[P]:
     """Return a function that computes the Jacobian of ``f`` in the mode that has fewer vectors to go through.
 
-    Parameters, results and errors are those of `jacrev`.
+    Parameters
+    ----------
+    f, argnums, argnames, has_aux, holomorphic : as for `jacrev`
+    chunk_size : int, optional
+        Go through at most so many inputs or outputs at once, to bound memory.
+
+    Returns
+    -------
+    function with the arguments of f
+        It returns what that of `jacrev` returns.
+
+    Raises
+    ------
+    OutputError, InputError
+        As for `jacrev`.
 
     Examples
     --------
@@ -271,12 +299,20 @@ def hessian(
 ) -> Jacobian[P]:
     """Return a function that computes the Hessian of ``f``: forward mode over reverse mode.
 
-    Parameters and errors are those of `jacrev`.
+    Parameters
+    ----------
+    f, argnums, argnames, has_aux, holomorphic, chunk_size : as for `jacrev`
 
     Returns
     -------
     function with the arguments of f
-        For one array argument of shape ``s`` and a scalar output an array of shape ``s + s``; for trees a tree of trees.
+        For one array argument of shape ``s`` and a scalar output an array of shape ``s + s``, of the argument's dtype; for
+        trees a tree of trees: ``h[row][column]``. An output of shape ``o`` gives blocks of shape ``o + s + s``.
+
+    Raises
+    ------
+    OutputError, InputError
+        As for `jacrev`.
 
     Examples
     --------
@@ -299,6 +335,14 @@ def hvp(f: Callable[[Any], Any], x: PyTree, v: PyTree) -> PyTree:
     Returns
     -------
     array or tree like x
+        Each leaf with the shape and dtype of that of ``x``.
+
+    Raises
+    ------
+    OutputError
+        If ``f`` does not return a real scalar.
+    InputError, TreeError
+        If ``v`` does not have the tree and the shapes of ``x``.
 
     Examples
     --------
@@ -319,6 +363,12 @@ def gauss_newton_product(f: Callable[[Any], Any], x: PyTree, v: PyTree) -> PyTre
     Returns
     -------
     array or tree like x
+        Each leaf with the shape and dtype of that of ``x``.
+
+    Raises
+    ------
+    InputError, TreeError
+        If ``v`` does not have the tree and the shapes of ``x``.
 
     Examples
     --------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal, TypeVar, overload
 
 import numpy as np
 
@@ -31,6 +31,8 @@ from meintorch.func._transform import (
     split,
 )
 from meintorch.tensor import reverse_trace
+
+S = TypeVar("S")
 
 
 class ValueAndGrad(Transformed[P, R]):
@@ -223,6 +225,12 @@ class Pullback:
         return f"<pullback of a function with {len(self._trees)} arguments, output {self._out_tree!r}>"
 
 
+@overload
+def vjp(f: Callable[..., R], *primals: PyTree, has_aux: Literal[False] = False) -> tuple[R, Pullback]: ...
+@overload
+def vjp(f: Callable[..., tuple[R, S]], *primals: PyTree, has_aux: Literal[True]) -> tuple[R, Pullback, S]: ...
+@overload
+def vjp(f: Callable[..., Any], *primals: PyTree, has_aux: bool = False) -> Any: ...
 def vjp(f: Callable[..., Any], *primals: PyTree, has_aux: bool = False) -> Any:
     """Compute ``f(*primals)`` and the map from cotangents of the output to cotangents of the primals.
 
@@ -329,15 +337,25 @@ def check_scalar(out: Any, transform: Transformed[Any, Any], *, holomorphic: boo
         raise OutputError(f"{name}: the function returned a scalar of dtype {dtype}; a gradient needs a real one.")
 
 
-def stop_gradient(x: PyTree) -> PyTree:
+def stop_gradient(x: S) -> S:
     """Return the values of ``x``, a tree of arrays, as constants: plain NumPy without a derivative.
+
+    Parameters
+    ----------
+    x : array or number, traced or not, or a tree of them
+
+    Returns
+    -------
+    tree like x
+        Each leaf has the shape and dtype that it had; an array is a copy. Every transform around takes it as a constant.
 
     Examples
     --------
     >>> grad(lambda x: x * stop_gradient(x))(3.0)
     array(3.)
     """
-    return tree.map(_stop, x)
+    stopped: S = tree.map(_stop, x)
+    return stopped
 
 
 def _stop(x: Any) -> Any:

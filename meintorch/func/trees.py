@@ -48,6 +48,12 @@ def ravel(x: PyTree) -> tuple[Any, Unravel]:
     -------
     vector : array with one axis, of the common dtype (float64 for an empty tree)
     unravel : function of a vector that returns a tree like x
+        Each leaf has the shape that it had, and the dtype if that is a float or complex one.
+
+    Raises
+    ------
+    TreeError
+        When ``unravel`` is given a vector of another length.
 
     Examples
     --------
