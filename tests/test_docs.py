@@ -287,16 +287,19 @@ def test_the_limits_are_those_that_the_pages_name():
     """When one of these falls: README, CHANGELOG.md and the pages of the site have to say so."""
 
     def assign(t):
-        t[0] = 1.0
-        return np.sum(t)
+        a = np.zeros(3)
+        a[0] = t[0]
+        return np.sum(a)
 
     def add_in_place(t):
-        t += 1.0
-        return np.sum(t)
+        a = np.zeros(3)
+        np.add.at(a, [0, 0, 1], t)
+        return np.sum(a)
 
     for writes in (assign, add_in_place):
-        with pytest.raises(errors.InPlaceError, match="Build the new array|Write t = t"):
+        with pytest.raises((ValueError, errors.InPlaceError)) as caught:
             func.grad(writes)(np.ones(3))
+        assert "Begin with np.zeros_like(t)" in "".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
     assert not hasattr(func, "compile")
     assert find_spec("meintorch.numpy") is None
     large = np.ones(1_000_000)
