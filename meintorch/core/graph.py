@@ -126,10 +126,11 @@ class ReverseTrace(Trace):
         elif isinstance(value, Traced):
             value = settled(value)
         s.value = put(s.value, path, index, value, add)
-        if parent is not None and path is None and index is Ellipsis and not add and shape_of(value) == s.layout.shape:
+        fits = (shape_of(value), dtype_of(value))
+        whole = path is None and index is Ellipsis and not add
+        if parent is not None and whole and fits == (s.layout.shape, s.layout.dtype):
             s.note = parent  # nothing is left of what was there
         elif parent is not None or not add:
-            fits = (shape_of(value), dtype_of(value))
             s.note = (self.count(), pull_write, s.note, parent, path, index, add, fits, s.layout, *caller())
 
     def read(self, prim: Primitive, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
