@@ -349,7 +349,7 @@ def frozen(index: Any) -> Any:
 
 def put(part: Any, path: Path, index: Any, value: Any, add: bool) -> Any:
     """Write into a plain buffer or one of a lower trace; return it, or what takes its place."""
-    if isinstance(value, Traced) and not isinstance(part, Traced):
+    if not isinstance(part, Traced) and top_trace((index, value)) is not None:
         part = constant(part)
     view = through_writable(path, part)
     if add:
