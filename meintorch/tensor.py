@@ -59,7 +59,7 @@ def lost(what: str, instead: str, x: Any = None) -> LostDerivativeError:
 def is_scalar(t: Traced) -> bool:
     """Tell whether a value stands for a NumPy scalar rather than for an array without axes."""
     if is_batched(t):
-        return t.shape == () and (getattr(t, "place", None) is None or t.place.path is None)  # type: ignore[attr-defined]
+        return t.shape == () and not t.written and (getattr(t, "place", None) is None or t.place.path is None)  # type: ignore[attr-defined]
     return not isinstance(bottom(t), np.ndarray)
 
 

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from meintorch._typing import Shape
-from meintorch.core.memory import Layout, Path, bottom, memory_of, steps_of, through
+from meintorch.core.memory import WRITEABLE, Layout, Path, bottom, memory_of, overlaps, steps_of, through
 from meintorch.core.primitive import ELEMENTWISE, Primitive, registry
 from meintorch.core.primitive import constant as constant_row
 from meintorch.core.trace import ENDED, Trace, Traced, array_of, bind, here, levels, rebuild, top_trace
@@ -317,6 +317,7 @@ def write(target: Any, index: Any, value: Any, *, add: bool = False) -> None:
     if not add and isinstance(value, Traced) and is_same(family, target, index, value):
         return
     trace.check_alive()
+    check_apart(bottom(target))
     if not family.written:
         family.begin()
     s = family.storage()
@@ -324,6 +325,17 @@ def write(target: Any, index: Any, value: Any, *, add: bool = False) -> None:
         s = family.lift(trace)
     trace.write(s, place.path, frozen(index), value, add)
     s.version += 1
+
+
+def check_apart(x: Any) -> None:
+    """Raise if a plain array cannot be written into entry by entry."""
+    if x.__class__ is ndarray and overlaps(x):
+        if not x.flags.num & WRITEABLE:
+            raise ValueError("assignment destination is read-only")
+        raise InPlaceError(
+            f"{here()}: this writes into an array some of whose entries share memory (what np.broadcast_arrays, np.meshgrid or "
+            f"sliding windows return). Write into a copy."
+        )
 
 
 def is_same(family: Family, target: Traced, index: Any, value: Traced) -> bool:
