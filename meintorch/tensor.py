@@ -297,13 +297,13 @@ class Tensor(Traced):
             at(ufunc, *args)
             return None
         kwargs = without_none(kwargs)
+        if method == "outer":
+            a, b = args
+            return ufunc(np.reshape(a, np.shape(a) + (1,) * np.ndim(b)), b, **kwargs)
         if "out" in kwargs or "where" in kwargs:
             return with_options(self, ufunc, method, args, kwargs)
         if method == "__call__":
             return bind(primitive_of(ufunc), args, kwargs)
-        if method == "outer":
-            a, b = args
-            return ufunc(np.reshape(a, np.shape(a) + (1,) * np.ndim(b)), b, **kwargs)
         return bind(primitive_of(getattr(ufunc, method)), args, kwargs)
 
     def __array_function__(

@@ -157,7 +157,10 @@ class Family:
     def begin(self) -> None:
         """Prepare for the first write: the buffer becomes our own, and all members ask the storage from now on."""
         s = self._storage
-        if not bottom(s.value).flags.writeable:
+        x = bottom(s.value)
+        if not isinstance(x, ndarray):
+            raise TypeError(f"'numpy.{x.__class__.__name__}' object does not support item assignment")
+        if not x.flags.writeable:
             raise ValueError("assignment destination is read-only")
         s.trace.own(s)
         self.written = True
