@@ -59,7 +59,7 @@ def lost(what: str, instead: str, x: Any = None) -> LostDerivativeError:
 def is_scalar(t: Traced) -> bool:
     """Tell whether a value stands for a NumPy scalar rather than for an array without axes."""
     if is_batched(t):
-        return t.shape == () and (getattr(t, "place", None) is None or t.place.path is None)  # type: ignore[attr-defined]
+        return t.shape == () and not t.written and (getattr(t, "place", None) is None or t.place.path is None)  # type: ignore[attr-defined]
     return not isinstance(bottom(t), np.ndarray)
 
 
@@ -301,13 +301,13 @@ class Tensor(Traced):
             at(ufunc, *args)
             return None
         kwargs = without_none(kwargs)
+        if method == "outer":
+            a, b = args
+            return ufunc(np.reshape(a, np.shape(a) + (1,) * np.ndim(b)), b, **kwargs)
         if "out" in kwargs or "where" in kwargs:
             return with_options(self, ufunc, method, args, kwargs)
         if method == "__call__":
             return bind(primitive_of(ufunc), args, kwargs)
-        if method == "outer":
-            a, b = args
-            return ufunc(np.reshape(a, np.shape(a) + (1,) * np.ndim(b)), b, **kwargs)
         return bind(primitive_of(getattr(ufunc, method)), args, kwargs)
 
     def __array_function__(

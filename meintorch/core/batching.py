@@ -17,7 +17,7 @@ import numpy as np
 from meintorch.core.memory import Layout, Path, bottom, clone_batch, layout_of, memory_of, through
 from meintorch.core.primitive import CONSTANT, ELEMENTWISE, STRUCTURAL, Primitive
 from meintorch.core.storage import Storage, arrays_in, constant, follow
-from meintorch.core.trace import Trace, Traced, here, is_many, rebuild
+from meintorch.core.trace import Trace, Traced, here, is_many, rebuild, top_trace
 from meintorch.errors import BatchError, InPlaceError
 
 
@@ -122,7 +122,7 @@ class BatchTrace(Trace):
 
     def write(self, s: Storage, path: Path, index: Any, value: Any, add: bool) -> None:
         """Write into all examples; where each has an index of its own, into one after the other."""
-        if isinstance(self.lower(value), Traced) and not isinstance(s.value, Traced):
+        if not isinstance(s.value, Traced) and top_trace((self.lower(index), self.lower(value))) is not None:
             s.value = constant(s.value)
         view = self.through(path, s.value)
         parts = index if index.__class__ is tuple else (index,)

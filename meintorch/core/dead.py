@@ -26,7 +26,7 @@ from meintorch.core.graph import Node, accumulate, node_name, pull, pull_many
 from meintorch.core.memory import Layout, Path, clone, layout_of, through
 from meintorch.core.primitive import CONSTANT, ELEMENTWISE, MULTILINEAR, STRUCTURAL, Primitive
 from meintorch.core.shapes import dtype_of, shape_of
-from meintorch.core.storage import Storage, follow, put, through_writable
+from meintorch.core.storage import CONSTANTS, Storage, follow, put, through_writable
 from meintorch.core.trace import Call, Trace, Traced, is_many, rebuild
 from meintorch.errors import NaNWarning, source_line
 
@@ -148,8 +148,8 @@ def mask_of(x: Any, trace: Trace, summed: bool) -> Any:
     """Return where an operand is dead: a factor where it is a boolean False, a summand where it is a literal 0."""
     if is_mine(x, trace):
         return x.note
-    if summed:
-        return is_literal_zero(x)
+    if summed:  # so is a 0 in a buffer of the walk's own, as in `DeadTrace.lift`
+        return x.value == 0 if isinstance(x, Traced) and x._trace is CONSTANTS else is_literal_zero(x)
     return np.logical_not(x) if dtype_of(x).kind == "b" else False
 
 

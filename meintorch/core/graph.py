@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from meintorch.core.memory import Layout, Path, bottom, clone, layout_of
+from meintorch.core.memory import WARNS, WRITEABLE, Layout, Path, bottom, clone, layout_of, overlaps
 from meintorch.core.primitive import CONSTANT, STRUCTURAL, Primitive, Step
 from meintorch.core.shapes import dtype_of, fit, may_repeat, shape_of
 from meintorch.core.storage import (
@@ -126,10 +126,11 @@ class ReverseTrace(Trace):
         elif isinstance(value, Traced):
             value = settled(value)
         s.value = put(s.value, path, index, value, add)
-        if parent is not None and path is None and index is Ellipsis and not add and shape_of(value) == s.layout.shape:
+        fits = (shape_of(value), dtype_of(value))
+        whole = path is None and index is Ellipsis and not add
+        if parent is not None and whole and fits == (s.layout.shape, s.layout.dtype):
             s.note = parent  # nothing is left of what was there
         elif parent is not None or not add:
-            fits = (shape_of(value), dtype_of(value))
             s.note = (self.count(), pull_write, s.note, parent, path, index, add, fits, s.layout, *caller())
 
     def read(self, prim: Primitive, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -142,9 +143,9 @@ class ReverseTrace(Trace):
 
     def note_of_view(self, s: Storage, path: Path, value: Any) -> Node:
         """Return a node for the view at the end of ``path``."""
-        if bottom(value).flags.writeable:
+        if can_add_into(value):
             return (self.count(), pull_view, s.note, path, Ellipsis, s.layout, *caller())
-        # Entries of a read-only view may share memory: its own transpose adds them up.
+        # Its own transpose adds up entries that share memory.
         source, step = path
         before = self.through(source, s.value)
         whole = self.wrap(before, s.note if source is None else self.note_of_view(s, source, before), ())
@@ -156,8 +157,13 @@ def can_read(trace: Trace, t: Any, index: Any) -> bool:
     """Tell whether an array was written into and leads to its storage by views that can be added into."""
     if not isinstance(t, Traced) or not t.written or t._trace is not trace or top_trace((index,)) is not None:
         return False
-    writeable: bool = bottom(t.value).flags.writeable
-    return writeable
+    return can_add_into(t.value)
+
+
+def can_add_into(view: Any) -> bool:
+    """Tell whether entries can be added into a view like this one, each for itself."""
+    x = bottom(view)
+    return x.flags.num & (WRITEABLE | WARNS) == WRITEABLE and not overlaps(x)
 
 
 # ---------------------------------------------------------------- the backward pass

@@ -32,6 +32,22 @@ def memory_of(x: Any) -> Any:
         x = base
 
 
+# Of an array's ``flags.num``. Asking what np.broadcast_arrays returns for its ``flags.writeable`` makes NumPy warn.
+WRITEABLE, WARNS = 1 << 10, 1 << 31
+
+
+def overlaps(x: Any) -> bool:
+    """Tell whether entries of a plain array may share memory, as in windows and in what was broadcast."""
+    if x.flags.forc or x.size == 0:
+        return False
+    reach = x.itemsize
+    for stride, n in sorted([(abs(stride), n) for stride, n in zip(x.strides, x.shape, strict=True) if n > 1]):
+        if stride < reach:
+            return True
+        reach += stride * (n - 1)
+    return False
+
+
 # The way from an array to one of its views: None, or the way to the view before with the last step, a function.
 Path: TypeAlias = Any
 

@@ -26,7 +26,18 @@ from typing import Any
 import numpy as np
 
 from meintorch._typing import Shape
-from meintorch.core.memory import Layout, Path, bottom, clone, layout_of, memory_of, steps_of, through
+from meintorch.core.memory import (
+    WRITEABLE,
+    Layout,
+    Path,
+    bottom,
+    clone,
+    layout_of,
+    memory_of,
+    overlaps,
+    steps_of,
+    through,
+)
 from meintorch.core.primitive import ELEMENTWISE, Primitive, registry
 from meintorch.core.primitive import constant as constant_row
 from meintorch.core.trace import ENDED, Trace, Traced, array_of, bind, here, levels, rebuild, top_trace
@@ -163,7 +174,10 @@ class Family:
     def begin(self) -> None:
         """Prepare for the first write: the buffer becomes our own, and all members ask the storage from now on."""
         s = self._storage
-        if not bottom(s.value).flags.writeable:
+        x = bottom(s.value)
+        if not isinstance(x, ndarray):
+            raise TypeError(f"'numpy.{x.__class__.__name__}' object does not support item assignment")
+        if not x.flags.writeable:
             raise ValueError("assignment destination is read-only")
         s.trace.own(s)
         self.written = True
@@ -342,6 +356,7 @@ def write(target: Any, index: Any, value: Any, *, add: bool = False) -> None:
     if not add and isinstance(value, Traced) and is_same(family, target, index, value):
         return
     trace.check_alive()
+    check_apart(bottom(target))
     if not family.written:
         family.begin()
     s = family.storage()
@@ -349,6 +364,17 @@ def write(target: Any, index: Any, value: Any, *, add: bool = False) -> None:
         s = family.lift(trace)
     trace.write(s, place.path, frozen(index), value, add)
     s.version += 1
+
+
+def check_apart(x: Any) -> None:
+    """Raise if a plain array cannot be written into entry by entry."""
+    if x.__class__ is ndarray and overlaps(x):
+        if not x.flags.num & WRITEABLE:
+            raise ValueError("assignment destination is read-only")
+        raise InPlaceError(
+            f"{here()}: this writes into an array some of whose entries share memory (what np.broadcast_arrays, np.meshgrid or "
+            f"sliding windows return). Write into a copy."
+        )
 
 
 def is_same(family: Family, target: Traced, index: Any, value: Traced) -> bool:
@@ -374,7 +400,7 @@ def frozen(index: Any) -> Any:
 
 def put(part: Any, path: Path, index: Any, value: Any, add: bool) -> Any:
     """Write into a plain buffer or one of a lower trace; return it, or what takes its place."""
-    if isinstance(value, Traced) and not isinstance(part, Traced):
+    if not isinstance(part, Traced) and top_trace((index, value)) is not None:
         part = constant(part)
     view = through_writable(path, part)
     if add:

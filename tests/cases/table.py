@@ -13,11 +13,15 @@ from tests.cases import (
     reductions,
     shaping,
     sorting,
+    writing,
 )
 
 CASES = [
     case
-    for family in (arithmetic, elementwise, reductions, shaping, indexing, products, sorting, calculus, matrices, fft)
+    for family in (
+        *(arithmetic, elementwise, reductions, shaping, indexing, writing),
+        *(products, sorting, calculus, matrices, fft),
+    )
     for case in family.CASES
 ]
 
