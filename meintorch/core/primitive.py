@@ -44,6 +44,8 @@ class Primitive:
         transposed
     offsets : parameters that add something to what is otherwise linear, such as ``initial`` of a sum
     batch : how to run it on a batch of examples, see `meintorch.core.batching`
+    accepted : so many positional arguments are no refused options
+    single : the names of the first parameters, as far as they take one array each and have a rule
     forward : for rules that keep something of their own: called instead of ``fun`` where a derivative is wanted, it
         returns the output and what the rules find as their parameter ``saved``
     dead : what becomes of dead entries, "any" or "all", see `meintorch.core.dead`
@@ -51,6 +53,7 @@ class Primitive:
     """
 
     __slots__ = (
+        *("accepted", "single"),
         *(
             "_recipes",
             "_signature",
@@ -111,6 +114,14 @@ class Primitive:
                 self._learn_parameters()
             else:
                 self.parameters = names
+        refused_at = [k for k, name in enumerate(self.parameters) if name in self.refused]
+        self.accepted = min(refused_at, default=len(self.parameters)) if self.variadic is None else 0
+        single = 0  # so many parameters from the first on take one array each, and have a rule
+        while single < len(self.parameters) and self.rules.get(self.parameters[single]) is not None:
+            if self.parameters[single] in self.sequences or single == self.variadic:
+                break
+            single += 1
+        self.single = self.parameters[:single]
         self._recipes: dict[tuple[Any, ...], Recipe] = {}
         for parameter, rule in rules.items():
             if parameter not in self.parameters:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from meintorch.core.captured import SMALL
 from meintorch.core.graph import ReverseTrace, add_to, pull, pull_view, pull_write
 from meintorch.core.primitive import ELEMENTWISE, Primitive, needs_of
 from meintorch.core.shapes import contract, fit
-from meintorch.core.storage import outermost
+from meintorch.core.storage import Place, outermost, place_of
 from meintorch.core.trace import bind, caller
 
 enabled = os.environ.get("MEINTORCH_SPECIALISE", "1") != "0"
@@ -285,29 +286,47 @@ class Shaped:
 
 
 def compile_getitem(prim: Primitive) -> Callable[..., Any]:
-    """Make the function that reads one entry of a plain array, as loops over elements do; all else is left to `bind`."""
+    """Make the function that reads an entry of a plain array, or a slice; all else is left to `bind`."""
     new = ReverseTrace.tensor
     getframe, ndarray, float64 = sys._getframe, np.ndarray, np.float64
     recipe = prim.recipe(("a",))
+    basic = {int, slice, type(None), type(Ellipsis)}
+
+    def pull_other(node: Any, g: Any, cts: Any, nodes: Any, owned: Any) -> None:
+        _, _, p, index, shape, code, offset = node
+        residuals = recipe.keep(None, Shaped(shape), index)
+        pull((0, pull, (p,), residuals, recipe, code, offset), g, cts, nodes, owned)
 
     def back(node: Any, g: Any, cts: Any, nodes: Any, owned: Any) -> None:
-        _, _, p, index, shape, code, offset = node
-        j = p[0]
+        j = node[2][0]
         c = cts[j]
         if owned[j] and c.__class__ is ndarray and g.__class__ is float64:
-            c[index] += g
+            c[node[3]] += g
         else:
-            residuals = recipe.keep(None, Shaped(shape), index)
-            pull((0, pull, (p,), residuals, recipe, code, offset), g, cts, nodes, owned)
+            pull_other(node, g, cts, nodes, owned)
+
+    def back_slice(node: Any, g: Any, cts: Any, nodes: Any, owned: Any) -> None:
+        _, _, p, index, shape, _, _ = node
+        j = p[0]
+        c = cts[j]
+        if g.__class__ is not ndarray or (c is not None and (c.__class__ is not ndarray or not owned[j])):
+            pull_other(node, g, cts, nodes, owned)
+        elif c is None:
+            cts[j] = c = np.zeros(shape, g.dtype)
+            c[index] = g
+            nodes[j] = p
+            owned[j] = True
+        else:
+            c[index] += g
 
     def forward(a: Any, index: Any) -> Any:
-        if index.__class__ is int or (
-            index.__class__ is tuple and index and index[0].__class__ is int is index[-1].__class__
-        ):
+        kind = index.__class__
+        if kind is int or kind is slice or (kind is tuple and all([part.__class__ in basic for part in index])):
             v = a.value
             if v.__class__ is ndarray:
                 ans = v[index]
-                if ans.__class__ is float64:
+                view = ans.__class__ is ndarray
+                if view or ans.__class__ is float64:
                     trace = a._trace
                     n = trace.serial
                     trace.serial = n + 1
@@ -315,11 +334,15 @@ def compile_getitem(prim: Primitive) -> Callable[..., Any]:
                     t = new()
                     t.value = ans
                     t._trace = trace
-                    t.note = (n, back, a.note, index, v.shape, frame.f_code, frame.f_lasti)
+                    t.note = (n, back_slice if view else back, a.note, index, v.shape, frame.f_code, frame.f_lasti)
+                    if view:
+                        source = place_of(a)
+                        t.place = Place(source.family, (source.path, itemgetter(index)))
+                        source.family.join(t)
                     return t
         return bind(prim, (a, index), {})
 
-    back.__qualname__ = prim.name
+    back.__qualname__ = back_slice.__qualname__ = prim.name
     return forward
 
 

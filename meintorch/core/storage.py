@@ -77,7 +77,7 @@ class Step:
 
 def sign_of(path: Path) -> int:
     """Return the factor of a cotangent that goes through a real view of complex numbers: -1 for an imaginary part."""
-    return -1 if any([step.is_imaginary_part() for step in steps_of(path)]) else 1
+    return -1 if any([isinstance(step, Step) and step.is_imaginary_part() for step in steps_of(path)]) else 1
 
 
 PLAIN = {int, slice, bool, str, type(None), type(Ellipsis)}

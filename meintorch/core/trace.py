@@ -128,6 +128,9 @@ class Trace:
         return x
 
 
+ATOMS = {int, float, bool, str, type(None), slice}  # classes of arguments that are what they are
+
+
 class Call:
     """A call of a primitive, seen by the trace that runs it.
 
@@ -152,8 +155,21 @@ class Call:
         self.inputs: list[Traced] = []
         self.plain: set[int] = set()
         self.volatile: set[int] = set()
-        self.args = [self._open(x, k, *prim.parameter_at(k)) for k, x in enumerate(args)]
-        self.kwargs = {name: self._open(x, name, name, -1) for name, x in kwargs.items()}
+        single, tensor = prim.single, trace.tensor
+        self.args = []
+        for k, x in enumerate(args):
+            if (
+                k < len(single) and x.__class__ is tensor and x._trace is trace
+            ):  # the commonest case, as `_open` would do it
+                self.inputs.append(x)
+                self.traced[single[k]] = x
+                self.places[single[k]] = k
+                self.args.append(trace.open(x))
+            elif x.__class__ in ATOMS:
+                self.args.append(x)
+            else:
+                self.args.append(self._open(x, k, *prim.parameter_at(k)))
+        self.kwargs = {name: x if x.__class__ in ATOMS else self._open(x, name, name, -1) for name, x in kwargs.items()}
         if self.volatile and top_trace(self.args, self.kwargs) is not None:
             # What a lower trace is handed as a constant, it keeps as such: of a buffer that is written to again, a copy.
             self.args = [self._still(x) for x in self.args]
@@ -342,7 +358,8 @@ def bind(prim: Primitive, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return prim.fun(*args, **kwargs)
     if prim.kind is STRUCTURAL or prim.kind is CONSTANT:
         return trace.process(prim, args, kwargs)
-    refuse_options(prim, args, kwargs)
+    if kwargs or len(args) > prim.accepted:
+        refuse_options(prim, args, kwargs)
     return trace.process(prim, args, kwargs)
 
 
