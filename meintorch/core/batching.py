@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Sequence
+from operator import getitem
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,12 @@ class BatchTrace(Trace):
         if copied:
             ans = self.one_by_one(prim, args, kwargs)
         ans = rebuild(ans, [self.wrap(x) for x in ans]) if is_many(ans) else self.wrap(ans)  # type: ignore[union-attr]
-        if prim.into and not copied and is_scattered(ans.value) and memory_of(ans.value) is not memory_of(args[0]):
+        if (
+            prim.fun is getitem
+            and not copied
+            and is_scattered(ans.value)
+            and memory_of(ans.value) is not memory_of(args[0])
+        ):
             # Where it reads by arrays, NumPy puts the batch axis innermost: one example does not look like that.
             self.is_view(prim, ans, args, kwargs, None, copied=False)
         follow(prim, ans, args, kwargs, self, copied=copied)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import MutableMapping, Sequence
+from operator import getitem
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -77,7 +78,7 @@ class ReverseTrace(Trace):
         if prim.kind is STRUCTURAL or prim.kind is CONSTANT:
             self.check_alive()
             return prim.fun(*self.lower(args), **{k: self.lower(v) for k, v in kwargs.items()})
-        ans = (self.read if prim.into and can_read(self, *args) else self.operate)(prim, args, kwargs)
+        ans = (self.read if prim.fun is getitem and can_read(self, *args) else self.operate)(prim, args, kwargs)
         if self.level:  # arrays of the object style are not written into
             follow(prim, ans, args, kwargs, self)
         return ans

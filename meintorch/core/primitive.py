@@ -439,12 +439,13 @@ def general(
     *,
     signature: str | None = None,
     refused: Iterable[str] = (),
+    into: dict[str, Rule] | None = None,
     jvp: dict[str, Rule] | None = None,
     batch: Rule | None = None,
     dead: str | None = None,
     **vjps: Rule,
 ) -> Primitive:
-    """Register a function by its vector-Jacobian products, one for each named array; ``jvp``: see `Primitive`."""
+    """Register a function by its vector-Jacobian products, one for each named array; ``into``, ``jvp``: see `Primitive`."""
     return register(
         Primitive(
             fun,
@@ -452,6 +453,7 @@ def general(
             **split_sequences(vjps),
             signature=signature,
             refused=refused,
+            into=into,
             jvps=jvp,
             batch=batch,
             dead=dead,

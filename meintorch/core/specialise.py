@@ -177,11 +177,15 @@ def backward(prim: Primitive, partials: dict[str, Partial], side: str, case: str
         lines.append(
             ARRAY.format(h="h = (x1 + x1) * g", p="p", fresh="1").replace("\n    ", "\n        ") + "        return"
         )
+    passed = [x for x in traced if partials[x].product == "g"]
     for x, p in zip(traced, parents, strict=True):
         partial = partials[x]
         h, fresh = f"h = {partial.product}", str(int(partial.fresh))
+        if passed == [x]:  # the cotangent goes on to one operand as it is, and with it whether it is the walk's own
+            fresh = "owned[node[0]]"
         if case == "broadcast":
-            h, fresh = f"h = fit({partial.product}, {x}_shape, {x}_dtype)", "1" if partial.fresh else OURS
+            h = f"h = fit({partial.product}, {x}_shape, {x}_dtype)"
+            fresh = "1" if partial.fresh else f"owned[node[0]] if h is g else {OURS}" if passed == [x] else OURS
             if partial.product == "-g":  # what is negated last is smaller
                 h = f"h = -fit(g, {x}_shape, {x}_dtype)"
             elif partial.factor:

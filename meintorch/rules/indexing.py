@@ -116,13 +116,11 @@ def masked(what: str) -> BatchError:
 def scatter_into(buffer: Any, g: Any, b: Any) -> None:
     """Add ``g`` to ``buffer[b]`` in place, as often as the index ``b`` names an entry."""
     kind = b.__class__
-    traced = isinstance(buffer, Traced) or isinstance(g, Traced)
-    if kind is int or kind is slice or not may_repeat(b):
-        if traced:
-            buffer[b] = buffer[b] + g
-        else:
-            buffer[b] += g
-    elif kind is np.ndarray and not traced and buffer.ndim > 1 and buffer.flags.c_contiguous:
+    if isinstance(buffer, Traced) or isinstance(g, Traced):
+        np.add.at(buffer, b, g)
+    elif kind is int or kind is slice or not may_repeat(b):
+        buffer[b] += g
+    elif kind is np.ndarray and buffer.ndim > 1 and buffer.flags.c_contiguous:
         # np.add.at is several times as fast on one axis. Negative rows stay right: they count from the end.
         row = math.prod(buffer.shape[1:])
         entries = b.reshape(-1, 1).astype(np.intp) * row + np.arange(row)

@@ -161,6 +161,17 @@ def _extremum_vjp(g: Any, ans: Any, a: Any, axis: Any, keepdims: Any, where: Any
     return np.where(hit, full / ties, 0)
 
 
+def _extremum_into(buffer: Any, g: Any, ans: Any, a: Any, axis: Any, keepdims: Any, where: Any) -> None:
+    """Add to the entries that are the extremum their share."""
+    hit, ties = _extremum_hits(ans, a, axis, keepdims, where)
+    full = expand_reduced(g, a.shape, axis, keepdims)
+    if ties.__class__ is int and full.__class__ is np.ndarray:
+        entries = np.unravel_index(np.flatnonzero(hit), hit.shape)
+        buffer[entries] += full[entries]
+    else:
+        buffer += np.where(hit, full / ties, 0)
+
+
 def _extremum_jvp(t: Any, ans: Any, a: Any, axis: Any, keepdims: Any, where: Any) -> Any:
     hit, ties = _extremum_hits(ans, a, axis, keepdims, where)
     return _sum(np.where(hit, t / ties, 0), axis, keepdims)
@@ -168,9 +179,16 @@ def _extremum_jvp(t: Any, ans: Any, a: Any, axis: Any, keepdims: Any, where: Any
 
 _extremum: Any
 for _extremum in (np.max, np.amax, np.min, np.amin):
-    general(_extremum, batch=axis_batch, a=_extremum_vjp, jvp={"a": _extremum_jvp})
+    general(_extremum, batch=axis_batch, a=_extremum_vjp, into={"a": _extremum_into}, jvp={"a": _extremum_jvp})
 for _extremum in (np.maximum.reduce, np.minimum.reduce, np.fmax.reduce, np.fmin.reduce):
-    general(_extremum, batch=axis_batch, signature=REDUCE, a=_extremum_vjp, jvp={"a": _extremum_jvp})
+    general(
+        _extremum,
+        batch=axis_batch,
+        signature=REDUCE,
+        a=_extremum_vjp,
+        into={"a": _extremum_into},
+        jvp={"a": _extremum_jvp},
+    )
 constant(np.logical_and.reduce, np.logical_or.reduce, np.logical_xor.reduce)
 
 
@@ -242,7 +260,7 @@ def _nanstd_jvp(
 
 
 for _extremum in (np.nanmax, np.nanmin):
-    general(_extremum, batch=axis_batch, a=_extremum_vjp, jvp={"a": _extremum_jvp})
+    general(_extremum, batch=axis_batch, a=_extremum_vjp, into={"a": _extremum_into}, jvp={"a": _extremum_jvp})
 general(
     np.nansum,
     batch=axis_batch,
