@@ -21,7 +21,7 @@ from meintorch.core.captured import SMALL
 from meintorch.core.graph import ReverseTrace, add_to, pull, pull_view, pull_write
 from meintorch.core.primitive import ELEMENTWISE, Primitive, needs_of
 from meintorch.core.shapes import contract, fit
-from meintorch.core.storage import Place, outermost, place_of
+from meintorch.core.storage import Place, place_of, replayed
 from meintorch.core.trace import bind, caller
 
 enabled = os.environ.get("MEINTORCH_SPECIALISE", "1") != "0"
@@ -414,7 +414,7 @@ def compile_entries(  # noqa: PLR0915 - four functions that share what they are 
         place = self.place
         s = place.family.storage()
         trace = s.trace
-        if trace.__class__ is ReverseTrace and outermost.get() < 0:
+        if trace.__class__ is ReverseTrace and replayed.get() is None:
             v = place.value()
             if v.__class__ is ndarray and is_entry(index, v.ndim) and v.dtype.type is float64:
                 parent: Any = None
