@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from meintorch.core.memory import WARNS, WRITEABLE, Layout, Path, bottom, clone, layout_of, overlaps
+from meintorch.core.memory import Layout, Path, bottom, clone, is_writeable, layout_of, overlaps
 from meintorch.core.primitive import CONSTANT, STRUCTURAL, Primitive, Step
 from meintorch.core.shapes import dtype_of, fit, may_repeat, shape_of
 from meintorch.core.storage import (
@@ -164,7 +164,7 @@ def can_read(trace: Trace, t: Any, index: Any) -> bool:
 def can_add_into(view: Any) -> bool:
     """Tell whether entries can be added into a view like this one, each for itself."""
     x = bottom(view)
-    return x.flags.num & (WRITEABLE | WARNS) == WRITEABLE and not overlaps(x)
+    return is_writeable(x) and not overlaps(x)
 
 
 # ---------------------------------------------------------------- the backward pass

@@ -32,8 +32,14 @@ def memory_of(x: Any) -> Any:
         x = base
 
 
-# Of an array's ``flags.num``. Asking what np.broadcast_arrays returns for its ``flags.writeable`` makes NumPy warn.
+# Of an array's ``flags.num``: it may be written into; NumPy warns of that, as of what np.broadcast_arrays returns, and
+# already where ``flags.writeable`` is asked.
 WRITEABLE, WARNS = 1 << 10, 1 << 31
+
+
+def is_writeable(x: Any) -> bool:
+    """Tell whether a plain array may be written into without a warning."""
+    return bool(x.flags.num & (WRITEABLE | WARNS) == WRITEABLE)
 
 
 def overlaps(x: Any) -> bool:

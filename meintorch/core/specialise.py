@@ -19,9 +19,10 @@ import numpy as np
 
 from meintorch.core.captured import SMALL
 from meintorch.core.graph import ReverseTrace, add_to, pull, pull_view, pull_write
+from meintorch.core.memory import is_writeable
 from meintorch.core.primitive import ELEMENTWISE, Primitive, needs_of
 from meintorch.core.shapes import contract, fit
-from meintorch.core.storage import Place, outermost, place_of
+from meintorch.core.storage import Place, place_of, replayed
 from meintorch.core.trace import bind, caller
 
 enabled = os.environ.get("MEINTORCH_SPECIALISE", "1") != "0"
@@ -403,7 +404,7 @@ def compile_entries(  # noqa: PLR0915 - four functions that share what they are 
         trace = s.trace
         if trace.__class__ is ReverseTrace:
             v = place.value()
-            if v.__class__ is ndarray and is_entry(index, v.ndim) and v.dtype.type is float64 and v.flags.writeable:
+            if v.__class__ is ndarray and is_entry(index, v.ndim) and v.dtype.type is float64 and is_writeable(v):
                 n = trace.serial
                 trace.serial = n + 1
                 frame = getframe(1)
@@ -418,7 +419,7 @@ def compile_entries(  # noqa: PLR0915 - four functions that share what they are 
         place = self.place
         s = place.family.storage()
         trace = s.trace
-        if trace.__class__ is ReverseTrace and outermost.get() < 0:
+        if trace.__class__ is ReverseTrace and replayed.get() is None:
             v = place.value()
             if v.__class__ is ndarray and is_entry(index, v.ndim) and v.dtype.type is float64:
                 parent: Any = None

@@ -136,8 +136,8 @@ class Family:
 
     def check_inside(self) -> None:
         """Raise if a checkpointed function writes into an array from outside, which it would do again when it is replayed."""
-        s, outer = self._storage, outermost.get()
-        if (s.trace.level if s.trace is not CONSTANTS else self._born) < outer:
+        s, segment = self._storage, replayed.get()
+        if segment is not None and (self._born or s.trace.level) < segment.level:
             raise InPlaceError(
                 f"{here()}: a checkpointed function writes into an array that comes from outside, and would do so again when "
                 f"the backward pass runs it. Pass the array in as an argument, and return it."
@@ -318,18 +318,18 @@ def places(args: Any, kwargs: Any) -> Any:
 # ---------------------------------------------------------------- writing
 
 
-# The level from which on arrays may be written into: that of the innermost checkpointed function that is running.
-outermost: ContextVar[int] = ContextVar("outermost", default=-1)
+# The trace of the innermost checkpointed function that is running: arrays that are older may not be written into.
+replayed: ContextVar[Trace | None] = ContextVar("replayed", default=None)
 
 
 @contextlib.contextmanager
-def writing_only_above(trace: Trace) -> Iterator[None]:
-    """Refuse writes into arrays that are older than a trace."""
-    token = outermost.set(trace.level)
+def writing_only_above(trace: Trace | None) -> Iterator[None]:
+    """Refuse writes into arrays that are older than a trace, if there is one."""
+    token = replayed.set(trace)
     try:
         yield
     finally:
-        outermost.reset(token)
+        replayed.reset(token)
 
 
 def prepare(target: Any) -> None:
@@ -343,6 +343,9 @@ def write(target: Any, index: Any, value: Any, *, add: bool = False) -> None:
     """Do ``target[index] = value``; with ``add``, ``np.add.at(target, index, value)``."""
     if value.__class__ is list or value.__class__ is tuple:
         value = array_of(value)
+    segment = replayed.get()
+    if segment is not None and isinstance(value, Traced) and 0 < value._trace.level < segment.level:
+        value = segment.process(registry[clone], (value,), {})  # it has to know of what it closes over
     trace = top_trace((target, index, value))
     assert trace is not None
     if trace.level == 0 or target._trace.level == 0:
@@ -362,7 +365,11 @@ def write(target: Any, index: Any, value: Any, *, add: bool = False) -> None:
     s = family.storage()
     if trace is not s.trace:
         s = family.lift(trace)
-    trace.write(s, place.path, frozen(index), value, add)
+    if segment is None:
+        trace.write(s, place.path, frozen(index), value, add)
+    else:
+        with writing_only_above(None):  # the array inside of this one may belong to an older trace
+            trace.write(s, place.path, frozen(index), value, add)
     s.version += 1
 
 

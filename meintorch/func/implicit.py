@@ -146,7 +146,7 @@ def implicit(find: Callable[[PyTree], Any], residual: Callable[[Any, PyTree], An
         assert again is not None  # the call whose derivative this is holds it
         x = again(p)
         matrix = jacfwd(lambda x: residual(x, p))(x)
-        _, moved = jvp(lambda p: residual(x, p), (p,), (p_dot,))
+        _, moved = jvp(residual, (x, p), (0 * x, p_dot))  # x is traced, too: f may fill np.zeros_like(x)
         return x, -np.linalg.solve(matrix, moved)
 
     return solution
