@@ -108,10 +108,10 @@ class Storage:
 class Family:
     """An array and its views."""
 
-    __slots__ = ("_born", "_members", "_storage", "exports", "written")
+    __slots__ = ("_members", "_storage", "born", "exports", "written")
 
     def __init__(self, storage: Storage, *, written: bool = False) -> None:
-        self._born = next(levels) if storage.trace.level < 0 else 0  # after or before the start of some trace
+        self.born = next(levels) if storage.trace.level < 0 else 0  # after or before the start of some trace
         self._storage = storage
         self._members: list[weakref.ref[Traced]] = []
         self.written = written
@@ -120,7 +120,7 @@ class Family:
     def check_inside(self) -> None:
         """Raise if a checkpointed function writes into an array from outside, which it would do again when it is replayed."""
         s, outer = self._storage, outermost.get()
-        if (s.trace.level if s.trace is not CONSTANTS else self._born) < outer:
+        if (s.trace.level if s.trace is not CONSTANTS else self.born) < outer:
             raise InPlaceError(
                 f"{here()}: a checkpointed function writes into an array that comes from outside, and would do so again when "
                 f"the backward pass runs it. Pass the array in as an argument, and return it."
@@ -290,12 +290,27 @@ def places(args: Any, kwargs: Any) -> Any:
 outermost: ContextVar[int] = ContextVar("outermost", default=-1)
 
 
+# Whether a transform is running the user's code: then meintorch.numpy makes buffers that take traced values.
+running: ContextVar[bool] = ContextVar("running", default=False)
+
+
 @contextlib.contextmanager
-def writing_only_above(trace: Trace) -> Iterator[None]:
-    """Refuse writes into arrays that are older than a trace."""
-    token = outermost.set(trace.level)
+def as_running() -> Iterator[None]:
+    """Run code of the user's as a part of a transform."""
+    token = running.set(True)
     try:
         yield
+    finally:
+        running.reset(token)
+
+
+@contextlib.contextmanager
+def writing_only_above(trace: Trace) -> Iterator[None]:
+    """Run code of the user's as a part of a transform, and refuse writes into arrays that are older than its trace."""
+    token = outermost.set(trace.level)
+    try:
+        with as_running():
+            yield
     finally:
         outermost.reset(token)
 
@@ -423,6 +438,10 @@ class ConstantTrace(Trace):
     def note_of_view(self, s: Storage, path: Path, value: Any) -> None:
         """Note nothing."""
 
+    def settled(self, t: Traced) -> Any:
+        """Return the values as a plain array."""
+        return t.value.copy("K")
+
 
 CONSTANTS = ConstantTrace()
 
@@ -450,6 +469,4 @@ def handle(family: Family, path: Path = None) -> Any:
 
 def settled(x: Any) -> Any:
     """Return a value as it is now, whatever is written into it later; of a buffer without a trace a plain copy."""
-    if not isinstance(x, Traced):
-        return x
-    return x.value.copy() if x._trace is CONSTANTS else x._trace.settled(x)
+    return x._trace.settled(x) if isinstance(x, Traced) else x

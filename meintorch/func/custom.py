@@ -6,8 +6,9 @@ trace that meets it asks its rule rather than looking inside.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -21,7 +22,7 @@ from meintorch.core.graph import ReverseTrace, walk
 from meintorch.core.memory import Path, clone, layout_of
 from meintorch.core.primitive import ELEMENTWISE, GENERAL, Primitive, split_sequences
 from meintorch.core.shapes import dtype_of, shape_of
-from meintorch.core.storage import Storage, follow, put, settled, writing_only_above
+from meintorch.core.storage import CONSTANTS, Storage, as_running, follow, put, settled, writing_only_above
 from meintorch.core.trace import Trace, Traced, bind, caller, here, top_trace
 from meintorch.errors import InPlaceError, NoRuleError, RowError, TreeError
 from meintorch.func._transform import P, R, Transformed, settled_tree
@@ -30,6 +31,17 @@ from meintorch.tensor import DualTensor
 SIGNATURE = "leaves, call, saved=None"
 
 inside_a_rule: ContextVar[bool] = ContextVar("inside_a_rule", default=False)
+
+
+@contextlib.contextmanager
+def running_a_rule() -> Iterator[None]:
+    """Run a reverse rule of the user's, in which forward mode may meet the function that has it."""
+    token = inside_a_rule.set(True)
+    try:
+        with as_running():
+            yield
+    finally:
+        inside_a_rule.reset(token)
 
 
 class CustomCall:
@@ -55,7 +67,7 @@ class CustomCall:
 
     def outputs(self, out: PyTree) -> list[Any]:
         """Take the output apart."""
-        leaves, self.out_tree = tree.flatten(out)
+        leaves, self.out_tree = tree.flatten(settled_tree(out))
         return [x if hasattr(x, "dtype") else np.asarray(x)[()] for x in leaves]
 
 
@@ -122,20 +134,14 @@ class CustomVjp(Custom[P, R]):
         """
 
         def run_forward(leaves: Any, call: CustomCall) -> tuple[list[Any], Any]:
-            token = inside_a_rule.set(True)
-            try:
+            with running_a_rule():
                 out, saved = forward(*call.all_arguments(leaves))
-            finally:
-                inside_a_rule.reset(token)
-            return call.outputs(out), saved
+            return call.outputs(out), settled_tree(saved)
 
         def rule(g: Any, saved: Any, call: CustomCall) -> list[Any]:
             assert call.out_tree is not None
-            token = inside_a_rule.set(True)
-            try:
+            with running_a_rule():
                 cts = backward(*call.static, saved, call.out_tree.unflatten(g))
-            finally:
-                inside_a_rule.reset(token)
             return call.owner._cotangents(cts, call)  # type: ignore[attr-defined,no-any-return]
 
         self._prim = Primitive(
@@ -178,7 +184,7 @@ class CustomVjp(Custom[P, R]):
                         f"the backward function of {self.__name__} returned a cotangent of shape {shape_of(ct)} for argument "
                         f"{position}, which has shape {shape_of(like)}"
                     )
-                leaves.append(ct if hasattr(ct, "dtype") else np.asarray(ct, dtype=float))
+                leaves.append(settled(ct) if hasattr(ct, "dtype") else np.asarray(ct, dtype=float))
         return leaves
 
 
@@ -236,7 +242,8 @@ class CustomJvp(Custom[P, R]):
 
         def push(t: Any, leaves: Any, call: CustomCall) -> list[Any]:
             primals, tangents = call.arguments(leaves), call.arguments([float_like(x) for x in t])
-            out, tangent = rule(*call.static, primals, tangents)
+            with as_running():
+                out, tangent = rule(*call.static, primals, tangents)
             outputs, out_tree = tree.flatten(out)
             found = out_tree.flatten_like(tangent, what=f"the tangent that the rule of {name} returned")
             for dot, like in zip(found, outputs, strict=True):
@@ -270,7 +277,7 @@ class CustomJvp(Custom[P, R]):
 
 def float_like(x: Any) -> Any:
     """Return a tangent as an array or scalar of NumPy."""
-    return x if hasattr(x, "dtype") else np.float64(x)
+    return settled(x) if hasattr(x, "dtype") else np.float64(x)
 
 
 def custom_jvp(f: Callable[P, R], nondiff_argnums: int | Sequence[int] = ()) -> CustomJvp[P, R]:
@@ -311,7 +318,7 @@ class UserPrimitive(Transformed[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the operation; on traced values by its rules."""
         if top_trace(args, kwargs) is None:
-            return self.f(*args, **kwargs)  # type: ignore[no-any-return]
+            return settled_tree(self.f(*args, **kwargs))  # type: ignore[no-any-return]
         out: R = bind(self._prim, args, kwargs)
         return out
 
@@ -467,6 +474,8 @@ class Segment(Trace):
         if isinstance(x, Traced):
             if x._trace is self:
                 return x.value
+            if x._trace is CONSTANTS and x.place.family.born < self.level:  # a buffer from outside, like an array
+                self.captured.add(x.value, *caller())
             return self.capture(x).value if isinstance(x._trace, (ReverseTrace, ForwardTrace)) else x
         if isinstance(x, np.ndarray):
             self.captured.add(x, *caller())  # the function is run again: it has to find the same values

@@ -16,7 +16,7 @@ from meintorch.core.graph import Node, walk
 from meintorch.core.memory import clone
 from meintorch.core.primitive import constant, registry
 from meintorch.core.shapes import dtype_of, shape_of
-from meintorch.core.storage import settled
+from meintorch.core.storage import as_running, settled
 from meintorch.core.trace import Traced, bind
 from meintorch.errors import InputError, OutputError
 from meintorch.func._transform import (
@@ -166,7 +166,8 @@ def pull_back(roots: Sequence[Node], seeds: Sequence[Any], leaves: int, captured
     trace = DeadTrace()
     masked = [trace.living(seed) for seed in seeds]
     try:
-        again, _ = walk(roots, masked, leaves)
+        with as_running():
+            again, _ = walk(roots, masked, leaves)
     except Exception:  # noqa: BLE001 - a rule that cannot run on masks leaves the first result, which is honest
         return cts, owned
     lowered = [trace.lower(ct) for ct in again]
