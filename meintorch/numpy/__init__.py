@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -25,9 +24,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *dir(np)})
-
-
-# So that ``import meintorch.numpy.random as npr`` works too.
-for module in (np.fft, np.random):
-    sys.modules[f"{__name__}.{module.__name__.rpartition('.')[2]}"] = module
-del module
