@@ -367,12 +367,18 @@ def put(part: Any, path: Path, index: Any, value: Any, add: bool) -> Any:
     if isinstance(value, Traced) and not isinstance(part, Traced):
         part = constant(part)
     view = through_writable(path, part)
-    if add:
-        if not bottom(view).flags.writeable:  # np.add.at does not always look
-            raise ValueError("assignment destination is read-only")
-        np.add.at(view, index, value)
-    else:
-        view[index] = value
+    # What is inside may well be older than a checkpointed function; that the whole is not, has been checked.
+    token = outermost.set(-1) if isinstance(view, Traced) else None
+    try:
+        if add:
+            if not bottom(view).flags.writeable:  # np.add.at does not always look
+                raise ValueError("assignment destination is read-only")
+            np.add.at(view, index, value)
+        else:
+            view[index] = value
+    finally:
+        if token is not None:
+            outermost.reset(token)
     return part
 
 

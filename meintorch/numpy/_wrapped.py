@@ -166,8 +166,10 @@ def fromiter(iter: Iterable[Any], dtype: Any, count: int = -1, **options: Any) -
     if not running.get():
         return np.fromiter(iter, dtype, count, **options)
     items = list(itertools.islice(iter, count if count >= 0 else None))
-    if not is_traced(items) or len(items) < count:
+    if not is_traced(items):
         return buffered(np.fromiter(items, dtype, count, **options))
+    if len(items) < count:
+        raise ValueError(f"iterator too short: Expected {count} but iterator had only {len(items)} items.")
     return converted(array_of(items), dtype, None, copy=False)
 
 
