@@ -732,7 +732,9 @@ class BufferTensor(Tensor):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         if self._trace is not CONSTANTS:
             return super().__array__(dtype, copy)
-        exported = self.value.view()
+        exported = np.asarray(
+            memoryview(self.value)
+        )  # which views of it keep alive; a view's views hold only the whole
         self.place.family.exports.append(weakref.ref(exported))
         return np.array(exported, dtype, copy=copy)
 
@@ -752,6 +754,9 @@ class BufferTensor(Tensor):
 
     def __repr__(self) -> str:
         return repr(self.value) if self._trace is CONSTANTS else super().__repr__()
+
+    def __reduce__(self) -> Any:
+        return self.value.copy("K").__reduce__() if self._trace is CONSTANTS else super().__reduce__()
 
     def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
         if top_trace(args, kwargs) is CONSTANTS and (method != "at" or isinstance(args[0], Traced)):
