@@ -17,6 +17,7 @@ import numpy as np
 from meintorch._typing import Array, Shape
 from meintorch.core import specialise
 from meintorch.core.batching import BatchTrace
+from meintorch.core.captured import Captured
 from meintorch.core.dead import DeadTrace
 from meintorch.core.forward import ForwardTrace
 from meintorch.core.graph import ReverseTrace, pull_pick
@@ -853,7 +854,7 @@ BatchTrace.tensor = BatchTensor
 DeadTrace.tensor = DeadTensor
 
 
-def reverse_trace() -> ReverseTrace:
+def reverse_trace(captured: Captured | None = None) -> ReverseTrace:
     """Start a trace for reverse mode. The first one brings the generated operators with it."""
     if specialise.enabled and "__array_ufunc__" not in vars(GraphTensor):
         for name, (fun, call) in OPERATORS.items():
@@ -865,4 +866,4 @@ def reverse_trace() -> ReverseTrace:
                 setattr(GraphTensor, f"__r{name}__", specialise.compile_forward(prim, call, "right", 1))
         GraphTensor.__getitem__ = specialise.compile_getitem(registry[operator.getitem])
         GraphTensor.__array_ufunc__ = specialised_ufunc
-    return ReverseTrace()
+    return ReverseTrace(captured)
