@@ -18,6 +18,7 @@ from meintorch._typing import Array, Shape
 from meintorch.core import specialise
 from meintorch.core.adoption import is_sole
 from meintorch.core.batching import BatchTrace
+from meintorch.core.captured import Captured
 from meintorch.core.dead import DeadTrace
 from meintorch.core.forward import ForwardTrace
 from meintorch.core.graph import ReverseTrace, pull_pick
@@ -869,7 +870,7 @@ BatchTrace.tensor = BatchTensor
 DeadTrace.tensor = DeadTensor
 
 
-def reverse_trace() -> ReverseTrace:
+def reverse_trace(captured: Captured | None = None) -> ReverseTrace:
     """Start a trace for reverse mode. The first one brings the generated operators with it."""
     if specialise.enabled and "__array_ufunc__" not in vars(GraphTensor):
         for name, (fun, call) in OPERATORS.items():
@@ -883,4 +884,4 @@ def reverse_trace() -> ReverseTrace:
         GraphTensor.__array_ufunc__ = specialised_ufunc
         read, write_entry = specialise.compile_entries(Tensor.__getitem__, Tensor.__setitem__)
         BufferTensor.__getitem__, BufferTensor.__setitem__ = read, write_entry
-    return ReverseTrace()
+    return ReverseTrace(captured)

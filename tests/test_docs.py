@@ -305,8 +305,13 @@ def test_the_limits_are_those_that_the_pages_name():
     large = np.ones(1_000_000)
 
     def overwrite(x):
-        y = np.sum(x[0] * large)
-        large[1] = 3.0  # one entry, which no sample holds
+        y = np.sum(x * large)
+        large[1] += 2.0  # one entry, which no sample holds
         return y
 
-    assert func.grad(overwrite)(np.ones(1))[0] == 1_000_002.0  # 1,000,000 would be right
+    for _ in range(2):
+        with pytest.raises(errors.InPlaceError, match="written to afterwards"):
+            func.grad(overwrite)(1.0)
+    assert func.grad(overwrite)(1.0) == 1_000_006.0  # 1,000,004 would be right
+    with pytest.raises(errors.InPlaceError, match="written to afterwards"):
+        func.grad(overwrite, check="full")(1.0)

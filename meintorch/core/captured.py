@@ -1,51 +1,88 @@
 """Captured arrays: plain arrays of the user's that a graph keeps, and that may be written to before the backward pass.
 
-Small ones are copied when they are kept. Of larger ones a fingerprint is taken at the first use and compared when the
-backward pass begins: of up to 65,536 entries one of all their bits, of larger arrays a hash of 256 of them, which is also
-compared at every later use. So a buffer that was filled again is noticed, a single entry changed in a larger array is not.
+Small ones are copied when they are kept. Of larger ones a fingerprint of all their bits is taken at the first use and
+compared when the backward pass begins. For more than 65,536 entries it is taken the first times only that a given piece of
+code is differentiated, which is when a program that writes into its arrays shows itself, and compared the first times that a
+pullback is called; afterwards 256 entries stand for the whole. These are also compared at every later use. So a loop over
+steps of training, or over calls of a pullback, does not read its data once more in each of them.
+
+A fingerprint of a million numbers of eight bytes takes one or two milliseconds, hardly longer than NumPy takes to multiply
+them.
 """
 
 from __future__ import annotations
 
 import functools
 from types import CodeType
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from meintorch.errors import InPlaceError, source_line
+from meintorch.errors import InPlaceError, InputError, source_line
 
 SMALL = 4096  # entries; copying fewer costs less than an operation
 WHOLE = 65_536
+PIECE = 32_768  # words of eight bytes that are looked at together: they stay in the cache
+FIRST = 2  # how often larger arrays are looked at as a whole for the same code
+
+Check: TypeAlias = bool | Literal["full"]
+Origin: TypeAlias = tuple[Any, int]
 
 ndarray = np.ndarray
 
 
 class Captured:
-    """The large arrays that one trace keeps, with their fingerprints; ``check`` says whether they are as they were."""
+    """The large arrays that one trace keeps, with their fingerprints; ``check`` says whether they are as they were.
 
-    __slots__ = ("_arrays",)
+    Parameters
+    ----------
+    origin : which code is differentiated, see `origin_of`; if None, each line that uses an array counts for itself
+    how : True; "full" to look at all entries always, False not to look at all
+    """
 
-    def __init__(self) -> None:
-        self._arrays: dict[int, tuple[Any, int, int, CodeType | None, int]] = {}
+    __slots__ = ("_arrays", "_checks", "_exact", "_origin", "how")
+
+    def __init__(self, origin: Origin | None = None, how: Check = True) -> None:
+        if how is not True and how is not False and how != "full":
+            raise InputError(f'check= takes True, False or "full", not {how!r:.40}')
+        self.how = how
+        self._origin = origin
+        self._checks = 0
+        self._exact: bool | None = None  # not decided before the first array that it matters for
+        self._arrays: dict[int, tuple[Any, int, int | None, CodeType | None, int]] = {}
 
     def add(self, x: Any, code: CodeType | None, offset: int) -> None:
         """Remember an array, and the user's line that used it first; raise if it was written to since."""
+        if self.how is False:
+            return
         known = self._arrays.get(id(x))
         if known is not None:
-            if sampled(x) != known[1]:
+            if sampled(x) != known[1] or (self.how == "full" and fingerprint(x) != known[2]):
                 raise written(*known)
         elif is_writable(x):
-            self._arrays[id(x)] = (x, sampled(x), fingerprint(x), code, offset)
+            whole = fingerprint(x) if self._is_whole(x, code, offset) else None
+            self._arrays[id(x)] = (x, sampled(x), whole, code, offset)
 
     def check(self) -> None:
         """Raise if an array has been written to since it was used."""
+        thorough = self.how == "full" or self._checks < FIRST
+        self._checks += 1
         for known in self._arrays.values():
-            if fingerprint(known[0]) != known[2]:
+            x, sample, whole = known[:3]
+            by_sample = whole is None or not (thorough or distinct(x).size <= WHOLE)
+            if (sampled(x) != sample) if by_sample else (fingerprint(x) != whole):
                 raise written(*known)
 
+    def _is_whole(self, x: Any, code: CodeType | None, offset: int) -> bool:
+        """Tell whether to take a fingerprint of all entries of an array."""
+        if self.how == "full" or distinct(x).size <= WHOLE:
+            return True
+        if self._exact is None:
+            self._exact = is_new(self._origin or (code, offset))
+        return self._exact
 
-def written(x: Any, _sample: int, _was: int, code: CodeType | None, offset: int) -> InPlaceError:
+
+def written(x: Any, _sample: int, _whole: int | None, code: CodeType | None, offset: int) -> InPlaceError:
     """Make the error for an array that has changed."""
     return InPlaceError(
         f"an array of shape {x.shape} was used in {source_line(code, offset)} and written to afterwards; the backward pass "
@@ -62,19 +99,61 @@ def is_writable(x: Any) -> bool:
     return not (x is None or isinstance(x, bytes))
 
 
+# ---------------------------------------------------------------- which code is differentiated
+
+seen: dict[Origin, int] = {}  # how often large arrays were captured there; threads may at worst count one time less
+
+
+def origin_of(f: Any) -> Origin:
+    """Return the code of a function, and how many wrappers lie around it: grad(grad(f)) is not grad(f)."""
+    depth = 0
+    while True:
+        if isinstance(f, functools.partial):
+            f = f.func
+        elif hasattr(f, "__wrapped__") and depth < 100:
+            f, depth = f.__wrapped__, depth + 1
+        elif hasattr(f, "__func__"):
+            f = f.__func__
+        else:
+            break
+    code = getattr(f, "__code__", None) or getattr(type(f).__call__, "__code__", None)
+    return code or getattr(f, "__name__", type(f)), depth
+
+
+def is_new(origin: Origin) -> bool:
+    """Count the times that some code captures large arrays; tell whether this is one of the first."""
+    times = seen.get(origin, 0)
+    if times >= FIRST:
+        return False
+    if len(seen) >= 1000:  # programs that make code without end: forgetting costs a look more
+        seen.clear()
+    seen[origin] = times + 1
+    return True
+
+
+# ---------------------------------------------------------------- fingerprints
+
+
 def fingerprint(x: Any) -> int:
-    """Return a number that tells whether an array has been written to."""
+    """Return a number that any write changes, but for a chance of one in billions; one pass over the array."""
     x = distinct(x)
-    if x.size > WHOLE:
-        return sampled(x)
-    if x.dtype == np.float64 and x.flags.forc:
-        # A sum of bits sees every single change, but no order, nor some changes of all signs or exponents; those move the
-        # product with fixed weights. Both together cost a third of a hash.
-        x = x.reshape(-1, order="A")
-        product = float(np.einsum("i,i", x, weights(x.size)))
-        if abs(product) < np.inf:
-            return hash((int(np.add.reduce(x.view(np.uint64))), product))
-    return hash(x.tobytes("A"))
+    if x.dtype.hasobject:
+        return hash(x.tobytes())
+    parts: list[Any] = []
+    size = max(1, 8 * PIECE // max(1, x.itemsize))
+    contiguous: Any = [["readonly", "contig"]]
+    pieces: Any = np.nditer(x, ["external_loop", "buffered", "zerosize_ok"], contiguous, buffersize=size)
+    for piece in pieces:
+        octets = piece.view(np.uint8)
+        end = octets.size - octets.size % 8
+        words = octets[:end].view(np.uint64)
+        # A product modulo 2**64 with odd weights sees every single change, and changes of several entries, exchanges too, if
+        # they are in low bits. To those the high ones, signs and exponents, are copied; by 33, since signs of float32 are 32
+        # bits apart, and would cancel.
+        mixed = words >> 33
+        mixed ^= words
+        parts.append((int(np.einsum("i,i", mixed, odd_weights()[: mixed.size])), octets[end:].tobytes()))
+    return hash(tuple(parts))
 
 
 def sampled(x: Any) -> int:
@@ -103,12 +182,7 @@ def samples(size: int) -> Any:
     return ((np.arange(256) + jitter) * (size / 256)).astype(np.intp)
 
 
-def weights(size: int) -> Any:
-    """Return fixed weights of different sizes for the entries of an array of up to 65,536."""
-    return all_weights()[:size]
-
-
 @functools.cache
-def all_weights() -> Any:
-    """Return the weights, made once."""
-    return np.random.default_rng(0).uniform(0.5, 1.5, WHOLE)
+def odd_weights() -> Any:
+    """Return a weight for each word of a piece of an array, made once."""
+    return np.random.default_rng(0).integers(0, 2**63, PIECE, dtype=np.uint64) * 2 + 1

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from meintorch.core.captured import Captured
 from meintorch.core.graph import ReverseTrace, walk
 from meintorch.core.memory import Path, clone, layout_of, memory_of, through
 from meintorch.core.primitive import CONSTANT, ELEMENTWISE, LINEAR, MULTILINEAR, STRUCTURAL, Primitive
@@ -160,7 +161,7 @@ def transposed(call: Call, steps: Any, residuals: Any, ans: Any) -> Any:
     """
     many = is_many(ans)
     outputs = list(ans) if many else [ans]
-    trace = ReverseTrace()
+    trace = ReverseTrace(Captured(how=False))  # walked at once: nobody writes in between
     gs = [trace.leaf(np.zeros(shape_of(x), dtype_of(x))) for x in outputs]
     roots, seeds = [], []
     for step, found in zip(steps, call.traced.values(), strict=True):

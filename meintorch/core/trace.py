@@ -51,9 +51,9 @@ class Trace:
 
     tensor: type[Traced]  # the class of the values it makes; set by meintorch.tensor
 
-    def __init__(self) -> None:
+    def __init__(self, captured: Captured | None = None) -> None:
         self.level = next(levels)
-        self.captured = Captured()
+        self.captured = Captured() if captured is None else captured
         self.serial: int = 0
         self.reopened = False  # the backward pass runs a part of the program again, in which the trace's values occur
 

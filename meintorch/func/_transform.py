@@ -41,7 +41,8 @@ class Transformed(Generic[P, R]):
 
     def __repr__(self) -> str:
         inner = repr(self.f) if isinstance(self.f, Transformed) else name_of(self.f)
-        given = "".join([f", {k}={v!r}" for k, v in self.options.items() if v not in (0, None, ())])
+        usual = {"check": (True,)}
+        given = "".join([f", {k}={v!r}" for k, v in self.options.items() if v not in usual.get(k, (0, None, ()))])
         return f"{self._kind}({inner}{given})"
 
     _kind = "transformed"

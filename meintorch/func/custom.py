@@ -7,6 +7,7 @@ trace that meets it asks its rule rather than looking inside.
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
@@ -16,7 +17,7 @@ import numpy as np
 
 from meintorch import tree
 from meintorch._typing import PyTree, Rule
-from meintorch.core.captured import WHOLE, Captured, samples, weights
+from meintorch.core.captured import WHOLE, Captured, origin_of, samples
 from meintorch.core.forward import ForwardTrace
 from meintorch.core.graph import ReverseTrace, walk
 from meintorch.core.primitive import ELEMENTWISE, GENERAL, Primitive, split_sequences
@@ -438,7 +439,7 @@ class Checkpoint(Transformed[P, R]):
         trace = top_trace(leaves)
         if trace is not None and not isinstance(trace, ReverseTrace):
             return self.f(*args, **kwargs)  # type: ignore[no-any-return]  # only reverse mode keeps values
-        segment = Segment()
+        segment = Segment(Captured(origin_of(self.f), True if trace is None else trace.captured.how))
         inputs = [k for k, x in enumerate(leaves) if isinstance(x, (Traced, np.ndarray)) and dtype_of(x).kind in "fc"]
         out = segment.run(self.f, treedef, leaves, inputs, [without_reverse(settled(leaves[k])) for k in inputs])
         outputs, out_tree = tree.flatten(out)
@@ -463,8 +464,8 @@ class Segment(ValueTrace):
 
     __slots__ = ("closed_over", "given", "seen")
 
-    def __init__(self, given: list[Any] | None = None) -> None:
-        super().__init__()
+    def __init__(self, captured: Captured, given: list[Any] | None = None) -> None:
+        super().__init__(captured)
         self.closed_over: list[Traced] = []
         self.given = given
         self.seen: dict[int, Traced] = {}
@@ -553,7 +554,7 @@ class ReplayTrace(ReverseTrace):
     __slots__ = ("f", "leaves", "seen")
 
     def __init__(self, f: Any) -> None:
-        super().__init__()
+        super().__init__(Captured(how=False))  # walked at once
         self.f = f
         self.leaves: list[Any] = []
         self.seen: dict[int, tuple[Traced, Any]] = {}
@@ -613,7 +614,7 @@ class Replay:
     def again(self, leaves: list[Any]) -> list[Any]:
         """Run the function on other leaves, natively at whatever levels they belong to."""
         n = len(self.inputs)
-        segment = Segment(given=leaves[n:])
+        segment = Segment(Captured(how=False), given=leaves[n:])
         out = tree.leaves(segment.run(self.f, self.treedef, self.leaves, self.inputs, leaves[:n]))
         segment.end()
         return [x.value if isinstance(x, Traced) and x._trace is segment else x for x in own_outputs(out, self.mine)]
@@ -628,7 +629,17 @@ def sketch(x: Any) -> tuple[int, Any, float]:
     if size > WHOLE:
         x = x[samples(size)]
     with np.errstate(all="ignore"):
-        return size, np.einsum("i,i", x, weights(x.size)), np.sqrt(np.finfo(x.dtype).eps) * float(np.sum(np.abs(x)))
+        return (
+            size,
+            np.einsum("i,i", x, all_weights()[: x.size]),
+            np.sqrt(np.finfo(x.dtype).eps) * float(np.sum(np.abs(x))),
+        )
+
+
+@functools.cache
+def all_weights() -> Any:
+    """Return weights of different sizes for the entries of an array, made once."""
+    return np.random.default_rng(0).uniform(0.5, 1.5, WHOLE)
 
 
 def another(f: Any) -> InPlaceError:

@@ -23,6 +23,7 @@ import numpy as np
 
 from meintorch import tree
 from meintorch._typing import PyTree
+from meintorch.core.captured import Captured, origin_of
 from meintorch.core.dead import DeadTrace, has_nan
 from meintorch.core.graph import Node, ReverseTrace, explain, node_name, pull, pull_many, pull_pick
 from meintorch.core.memory import bottom
@@ -235,8 +236,8 @@ class DrawingTrace(ReverseTrace):
 
     tensor = DrawnTensor
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, f: Callable[..., Any]) -> None:
+        super().__init__(Captured(origin_of(f)))
         self.labels: dict[int, str] = {}
         self.values: dict[int, Shown] = {}
 
@@ -303,7 +304,7 @@ def operators() -> dict[str, str]:
 
 def graph_of_call(f: Callable[..., Any], selection: Selection) -> dict[int, Vertex]:
     """Run a function and walk back through its graph; return what there is to draw, by serial."""
-    trace = DrawingTrace()
+    trace = DrawingTrace(f)
     leaves = [trace.leaf(x) for x in selection.values]
     out, _ = run(f, selection, leaves, trace, has_aux=False)
     outputs, out_tree = tree.flatten(out)

@@ -9,6 +9,7 @@ import numpy as np
 
 from meintorch import tree
 from meintorch._typing import PyTree
+from meintorch.core.captured import Captured, Check
 from meintorch.core.forward import ForwardTrace
 from meintorch.core.graph import walk
 from meintorch.core.shapes import dtype_of, shape_of
@@ -123,7 +124,8 @@ class Pushforward:
         # The pullback is linear: tracing it once gives a graph whose own backward pass is the map forwards.
         outputs, self._out_tree = tree.flatten(output)
         self._outputs = [Like(shape_of(x), dtype_of(x)) for x in outputs]
-        trace = reverse_trace()
+        self._captured: Captured = pullback.captured
+        trace = reverse_trace(Captured(how=False))  # what it keeps, the pullback has kept
         zeros = [trace.leaf(np.zeros(shape_of(x), dtype_of(x))) for x in outputs]
         with as_running():
             cotangents = pullback(self._out_tree.unflatten(zeros))
@@ -141,6 +143,7 @@ class Pushforward:
 
     def __call__(self, *tangents: PyTree) -> PyTree:
         """Return the tangent of the output, given one tangent for each argument."""
+        self._captured.check()
         given = tangents_like(self._trees, self._inputs, tangents)
         pairs = [(root, t) for root, t in zip(self._roots, given, strict=True) if root is not None]
         cts, owned = walk([root for root, _ in pairs], [t for _, t in pairs], len(self._outputs))
@@ -153,17 +156,21 @@ class Pushforward:
 
 
 @overload
-def linearize(f: Callable[..., R], *primals: PyTree, has_aux: Literal[False] = False) -> tuple[R, Pushforward]: ...
+def linearize(
+    f: Callable[..., R], *primals: PyTree, has_aux: Literal[False] = False, check: Check = True
+) -> tuple[R, Pushforward]: ...
 @overload
-def linearize(f: Callable[..., tuple[R, S]], *primals: PyTree, has_aux: Literal[True]) -> tuple[R, Pushforward, S]: ...
+def linearize(
+    f: Callable[..., tuple[R, S]], *primals: PyTree, has_aux: Literal[True], check: Check = True
+) -> tuple[R, Pushforward, S]: ...
 @overload
-def linearize(f: Callable[..., Any], *primals: PyTree, has_aux: bool = False) -> Any: ...
-def linearize(f: Callable[..., Any], *primals: PyTree, has_aux: bool = False) -> Any:
+def linearize(f: Callable[..., Any], *primals: PyTree, has_aux: bool = False, check: Check = True) -> Any: ...
+def linearize(f: Callable[..., Any], *primals: PyTree, has_aux: bool = False, check: Check = True) -> Any:
     """Compute ``f(*primals)`` and the linear map from tangents to the output's tangent.
 
     Parameters
     ----------
-    f, *primals, has_aux : as for `meintorch.func.vjp`
+    f, *primals, has_aux, check : as for `meintorch.func.vjp`
 
     Returns
     -------
@@ -183,5 +190,5 @@ def linearize(f: Callable[..., Any], *primals: PyTree, has_aux: bool = False) ->
     >>> pushforward(2.0)
     array(2.)
     """
-    output, pullback, *aux = vjp(f, *primals, has_aux=has_aux)
+    output, pullback, *aux = vjp(f, *primals, has_aux=has_aux, check=check)
     return output, Pushforward(pullback, output), *aux

@@ -10,6 +10,7 @@ import numpy as np
 
 from meintorch import tree
 from meintorch._typing import PyTree
+from meintorch.core.captured import Check
 from meintorch.core.shapes import dtype_of, shape_of
 from meintorch.errors import InputError, OutputError
 from meintorch.func._transform import Like, P, Selection, Transformed
@@ -40,6 +41,7 @@ class Jacobian(Transformed[P, Any]):
         def g(*chosen: Any) -> Any:
             return selection.call(self.f, tree.leaves(chosen))
 
+        g.__wrapped__ = self.f  # type: ignore[attr-defined]  # the code that is differentiated
         if self.options["holomorphic"] and any(dtype_of(x).kind != "c" for x in values):
             raise InputError(f"{self!r}: with holomorphic=True every input has to be complex")
         columns = self._forward if self._mode == "fwd" else self._backward
@@ -49,7 +51,7 @@ class Jacobian(Transformed[P, Any]):
 
     def _backward(self, g: Callable[..., Any], args: tuple[Any, ...], values: list[Any]) -> Any:
         """Return the blocks by a pullback of all unit cotangents, or by its transpose where there are fewer inputs."""
-        output, pullback, *aux = vjp(g, *args, has_aux=self.options["has_aux"])
+        output, pullback, *aux = vjp(g, *args, has_aux=self.options["has_aux"], check=self.options["check"])
         outputs, out_tree = tree.flatten(output)
         self._check_outputs(outputs)
         mixed = any([dtype_of(x).kind == "c" for x in values]) and not self.options["holomorphic"]
@@ -161,13 +163,14 @@ def jacrev(
     has_aux: bool = False,
     holomorphic: bool = False,
     chunk_size: int | None = None,
+    check: Check = True,
 ) -> Jacobian[P]:
     """Return a function that computes the Jacobian of ``f`` in reverse mode, best where outputs are few.
 
     Parameters
     ----------
     f : function of arrays, or trees of them, that returns an array or a tree of them
-    argnums, argnames, has_aux : as for `meintorch.func.grad`
+    argnums, argnames, has_aux, check : as for `meintorch.func.grad`
     holomorphic : bool, optional
         Promise that ``f`` is holomorphic; inputs and outputs have to be complex, and the derivative is the complex one.
     chunk_size : int, optional
@@ -198,6 +201,7 @@ def jacrev(
         has_aux=has_aux,
         holomorphic=holomorphic,
         chunk_size=chunk_size,
+        check=check,
     )
 
 
@@ -214,7 +218,7 @@ def jacfwd(
 
     Parameters
     ----------
-    f, argnums, argnames, has_aux, holomorphic : as for `jacrev`
+    f, argnums, argnames, has_aux, holomorphic : as for `jacrev`; there is no ``check``, for nothing is kept
     chunk_size : int, optional
         Go through at most so many inputs at once, to bound memory.
 
@@ -252,6 +256,7 @@ def jacobian(
     has_aux: bool = False,
     holomorphic: bool = False,
     chunk_size: int | None = None,
+    check: Check = True,
 ) -> Jacobian[P]:
     """Return a function that computes the Jacobian of ``f`` in the mode that has fewer vectors to go through.
 
@@ -285,6 +290,7 @@ def jacobian(
         has_aux=has_aux,
         holomorphic=holomorphic,
         chunk_size=chunk_size,
+        check=check,
     )
 
 
@@ -296,6 +302,7 @@ def hessian(
     has_aux: bool = False,
     holomorphic: bool = False,
     chunk_size: int | None = None,
+    check: Check = True,
 ) -> Jacobian[P]:
     """Return a function that computes the Hessian of ``f``: forward mode over reverse mode.
 
@@ -321,16 +328,18 @@ def hessian(
            [2., 0.]])
     """
     options = {"argnums": argnums, "argnames": argnames, "has_aux": has_aux, "holomorphic": holomorphic}
-    return jacfwd(jacrev(f, chunk_size=chunk_size, **options), chunk_size=chunk_size, **options)  # type: ignore[arg-type]
+    return jacfwd(jacrev(f, chunk_size=chunk_size, check=check, **options), chunk_size=chunk_size, **options)  # type: ignore[arg-type]
 
 
-def hvp(f: Callable[[Any], Any], x: PyTree, v: PyTree) -> PyTree:
+def hvp(f: Callable[[Any], Any], x: PyTree, v: PyTree, *, check: Check = True) -> PyTree:
     """Return the product of the Hessian of ``f`` at ``x`` with ``v``, at the cost of a few gradients.
 
     Parameters
     ----------
     f : function of one argument that returns a scalar
     x, v : array, or trees of the same structure and shapes
+    check : bool or "full", optional
+        As for `grad`.
 
     Returns
     -------
@@ -349,16 +358,18 @@ def hvp(f: Callable[[Any], Any], x: PyTree, v: PyTree) -> PyTree:
     >>> hvp(lambda x: np.sum(x**3), np.array([1.0, 2.0]), np.array([1.0, 0.0]))
     array([6., 0.])
     """
-    return jvp(grad(f), (x,), (v,))[1]
+    return jvp(grad(f, check=check), (x,), (v,))[1]
 
 
-def gauss_newton_product(f: Callable[[Any], Any], x: PyTree, v: PyTree) -> PyTree:
+def gauss_newton_product(f: Callable[[Any], Any], x: PyTree, v: PyTree, *, check: Check = True) -> PyTree:
     """Return ``J.T @ (J @ v)`` for the Jacobian J of ``f`` at ``x``, without forming it.
 
     Parameters
     ----------
     f : function of one argument that returns an array, or a tree of them: the residuals
     x, v : array, or trees of the same structure and shapes
+    check : bool or "full", optional
+        As for `grad`.
 
     Returns
     -------
@@ -375,6 +386,6 @@ def gauss_newton_product(f: Callable[[Any], Any], x: PyTree, v: PyTree) -> PyTre
     >>> gauss_newton_product(lambda x: x * x, np.array([1.0, 2.0]), np.array([1.0, 1.0]))
     array([ 4., 16.])
     """
-    output, pullback = vjp(f, x)
+    output, pullback = vjp(f, x, check=check)
     (product,) = pullback(Pushforward(pullback, output)(v))
     return product

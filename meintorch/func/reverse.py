@@ -11,7 +11,7 @@ import numpy as np
 from meintorch import tree
 from meintorch._typing import PyTree
 from meintorch.core.batching import entries_batch
-from meintorch.core.captured import Captured
+from meintorch.core.captured import Captured, Check, origin_of
 from meintorch.core.dead import DeadTrace, any_entry, has_nan, report_nan
 from meintorch.core.graph import Node, walk
 from meintorch.core.memory import clone
@@ -51,7 +51,7 @@ class ValueAndGrad(Transformed[P, R]):
         holomorphic = self.options["holomorphic"]
         if holomorphic and any([dtype_of(x).kind != "c" for x in values]):
             raise InputError(f"{self!r}: with holomorphic=True every input has to be complex")
-        trace = reverse_trace()
+        trace = reverse_trace(Captured(origin_of(self.f), self.options["check"]))
         leaves = [trace.leaf(x) for x in values]
         out, aux = run(self.f, selection, leaves, trace, has_aux=has_aux)
         if isinstance(out, Traced) and out._trace is trace:
@@ -83,6 +83,7 @@ def grad(
     argnames: str | Sequence[str] | None = None,
     has_aux: bool = False,
     holomorphic: bool = False,
+    check: Check = True,
 ) -> Grad[P, Any]:
     """Return a function that computes the gradient of ``f``.
 
@@ -98,6 +99,11 @@ def grad(
         Whether ``f`` returns a pair ``(value, aux)``, of which only the value is differentiated.
     holomorphic : bool, optional
         Promise that ``f`` is holomorphic: inputs and output have to be complex, and the result is the complex derivative.
+    check : bool or "full", optional
+        How to find out that a plain array that ``f`` uses was written to before the backward pass, which raises an error.
+        It concerns arrays of more than 4,096 entries; smaller ones are kept by value. Up to 65,536 entries are always
+        compared; of larger arrays all entries the first two times that ``f`` is differentiated, then 256 of them. "full"
+        compares all entries always, False none: for programs that are known to leave their arrays alone.
 
     Returns
     -------
@@ -113,6 +119,8 @@ def grad(
         If ``f`` does not return a real scalar.
     InputError
         If an argument to differentiate is missing or holds what has no derivative (bool, string, object).
+    InPlaceError
+        If a write cannot be followed, or an array that the backward pass needs was written to.
 
     Notes
     -----
@@ -123,7 +131,7 @@ def grad(
     >>> grad(lambda x: x * x + x)(3.0)
     array(7.)
     """
-    return Grad(f, argnums=argnums, argnames=argnames, has_aux=has_aux, holomorphic=holomorphic)
+    return Grad(f, argnums=argnums, argnames=argnames, has_aux=has_aux, holomorphic=holomorphic, check=check)
 
 
 def value_and_grad(
@@ -133,12 +141,13 @@ def value_and_grad(
     argnames: str | Sequence[str] | None = None,
     has_aux: bool = False,
     holomorphic: bool = False,
+    check: Check = True,
 ) -> ValueAndGrad[P, tuple[R, Any]]:
     """Return a function that computes the value of ``f`` and its gradient, at the cost of one gradient.
 
     Parameters
     ----------
-    f, argnums, argnames, has_aux, holomorphic : as for `grad`
+    f, argnums, argnames, has_aux, holomorphic, check : as for `grad`
 
     Returns
     -------
@@ -148,7 +157,7 @@ def value_and_grad(
 
     Raises
     ------
-    OutputError, InputError
+    OutputError, InputError, InPlaceError
         As for `grad`.
 
     Examples
@@ -156,7 +165,7 @@ def value_and_grad(
     >>> value_and_grad(np.sum)(np.array([1.0, 2.0]))
     (np.float64(3.0), array([1., 1.]))
     """
-    return ValueAndGrad(f, argnums=argnums, argnames=argnames, has_aux=has_aux, holomorphic=holomorphic)
+    return ValueAndGrad(f, argnums=argnums, argnames=argnames, has_aux=has_aux, holomorphic=holomorphic, check=check)
 
 
 def pull_back(
@@ -198,7 +207,7 @@ class Pullback:
         captured: Captured,
     ) -> None:
         self._roots = roots
-        self._captured = captured
+        self.captured = captured
         self._outputs = [Like(shape_of(x), dtype_of(x)) for x in outputs]
         self._out_tree = out_tree
         self._inputs = [Like(shape_of(x), dtype_of(x)) for x in inputs]
@@ -219,7 +228,7 @@ class Pullback:
             if root is not None:
                 roots.append(root)
                 seeds.append(seed)
-        cts, owned = pull_back(roots, seeds, len(self._inputs), self._captured)
+        cts, owned = pull_back(roots, seeds, len(self._inputs), self.captured)
         return tuple(split(self._trees, [finished(g, o, x) for g, o, x in zip(cts, owned, self._inputs, strict=True)]))
 
     def __repr__(self) -> str:
@@ -227,12 +236,16 @@ class Pullback:
 
 
 @overload
-def vjp(f: Callable[..., R], *primals: PyTree, has_aux: Literal[False] = False) -> tuple[R, Pullback]: ...
+def vjp(
+    f: Callable[..., R], *primals: PyTree, has_aux: Literal[False] = False, check: Check = True
+) -> tuple[R, Pullback]: ...
 @overload
-def vjp(f: Callable[..., tuple[R, S]], *primals: PyTree, has_aux: Literal[True]) -> tuple[R, Pullback, S]: ...
+def vjp(
+    f: Callable[..., tuple[R, S]], *primals: PyTree, has_aux: Literal[True], check: Check = True
+) -> tuple[R, Pullback, S]: ...
 @overload
-def vjp(f: Callable[..., Any], *primals: PyTree, has_aux: bool = False) -> Any: ...
-def vjp(f: Callable[..., Any], *primals: PyTree, has_aux: bool = False) -> Any:
+def vjp(f: Callable[..., Any], *primals: PyTree, has_aux: bool = False, check: Check = True) -> Any: ...
+def vjp(f: Callable[..., Any], *primals: PyTree, has_aux: bool = False, check: Check = True) -> Any:
     """Compute ``f(*primals)`` and the map from cotangents of the output to cotangents of the primals.
 
     Parameters
@@ -241,6 +254,8 @@ def vjp(f: Callable[..., Any], *primals: PyTree, has_aux: bool = False) -> Any:
     *primals : the arguments, all of which are differentiated
     has_aux : bool, optional
         Whether ``f`` returns a pair ``(output, aux)``, of which only the output is differentiated.
+    check : bool or "full", optional
+        As for `grad`; the arrays are compared at each call of the pullback.
 
     Returns
     -------
@@ -264,7 +279,7 @@ def vjp(f: Callable[..., Any], *primals: PyTree, has_aux: bool = False) -> Any:
     """
     selection = Selection(f, primals, {}, range(len(primals)))
     values = [clone(x) if x.__class__ is np.ndarray else x for x in selection.values]  # the pullback outlives this call
-    trace = reverse_trace()
+    trace = reverse_trace(Captured(origin_of(f), check))
     leaves = [trace.leaf(x) for x in values]
     out, aux = run(f, selection, leaves, trace, has_aux=has_aux)
     aux = tree.map(own, aux)
