@@ -262,7 +262,7 @@ def jacobian(
 
     Parameters
     ----------
-    f, argnums, argnames, has_aux, holomorphic : as for `jacrev`
+    f, argnums, argnames, has_aux, holomorphic, check : as for `jacrev`
     chunk_size : int, optional
         Go through at most so many inputs or outputs at once, to bound memory.
 
@@ -308,7 +308,7 @@ def hessian(
 
     Parameters
     ----------
-    f, argnums, argnames, has_aux, holomorphic, chunk_size : as for `jacrev`
+    f, argnums, argnames, has_aux, holomorphic, chunk_size, check : as for `jacrev`
 
     Returns
     -------
