@@ -210,6 +210,8 @@ def node_name(node: Node) -> str:
     """Return the name of the primitive that made a node."""
     if node[1] is pull or node[1] is pull_many:
         name: str = node[4].name
+    elif node[1] is pull_write or node[1] is pull_view:
+        name = "an assignment" if node[1] is pull_write else "a view of an array that was assigned into"
     else:
         name = getattr(node[1], "__qualname__", "an operation")
     return name

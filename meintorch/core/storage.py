@@ -51,7 +51,7 @@ ndarray = np.ndarray
 class Step:
     """One operation that makes a view: a row's function, and its arguments around the array that is viewed."""
 
-    __slots__ = ("_args", "_kwargs", "_part", "_place", "_prim")
+    __slots__ = ("_args", "_kwargs", "_place", "_prim", "part")
 
     def __init__(self, prim: Primitive, args: Any, kwargs: Any, place: Any, part: int | None) -> None:
         self._prim = prim
@@ -59,16 +59,21 @@ class Step:
         viewed = where if element is None else None  # what is viewed is put there
         self._args = [None if k == viewed else shape_only(x) for k, x in enumerate(args)]
         self._kwargs = {name: None if name == viewed else shape_only(x) for name, x in kwargs.items()}
-        self._part = part  # which of several outputs
+        self.part = part  # which of several outputs
 
     def __call__(self, x: Any) -> Any:
         """Return the same view of another array."""
+        prim, args, kwargs = self.call_on(x)
+        ans = prim.fun(*args, **kwargs)
+        return ans if self.part is None else ans[self.part]
+
+    def call_on(self, x: Any) -> tuple[Primitive, list[Any], dict[str, Any]]:
+        """Return the call that makes the view, or several with it, of another array."""
         args, kwargs = list(self._args), dict(self._kwargs)
         where, element = self._place
         given: Any = kwargs if isinstance(where, str) else args
         given[where] = x if element is None else replaced(given[where], element, x)
-        ans = self._prim.fun(*args, **kwargs)
-        return ans if self._part is None else ans[self._part]
+        return self._prim, args, kwargs
 
     def is_imaginary_part(self) -> bool:
         """Tell whether the view is that of imaginary parts: gradients are df/dx - i df/dy."""

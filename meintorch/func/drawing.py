@@ -25,11 +25,23 @@ from meintorch import tree
 from meintorch._typing import PyTree
 from meintorch.core.captured import Captured, origin_of
 from meintorch.core.dead import DeadTrace, has_nan
-from meintorch.core.graph import Node, ReverseTrace, explain, node_name, pull, pull_many, pull_pick
-from meintorch.core.memory import bottom
+from meintorch.core.graph import (
+    Node,
+    ReverseTrace,
+    explain,
+    node_name,
+    pull,
+    pull_many,
+    pull_nothing,
+    pull_pick,
+    pull_view,
+    pull_write,
+)
+from meintorch.core.memory import bottom, steps_of
 from meintorch.core.objects import OBJECTS, Cotangents, gather
 from meintorch.core.primitive import Primitive, registry
 from meintorch.core.shapes import dtype_of, shape_of
+from meintorch.core.storage import Storage
 from meintorch.core.trace import Traced
 from meintorch.errors import DrawingError, InputError, OutputError
 from meintorch.func._layout import Layout, Place, Point
@@ -222,6 +234,12 @@ class Vertex:
         self.operands = [(p, None) for p, _ in self.operands]
 
 
+class Spelt(str):
+    """A text that stands for an array in a label."""
+
+    __slots__ = ()
+
+
 class DrawnTensor(Tensor):
     """A Tensor of a trace that notes what it sees; its operators are the plain ones."""
 
@@ -248,6 +266,9 @@ class DrawingTrace(ReverseTrace):
         for i, x in enumerate(ans if isinstance(ans, (tuple, list)) else [ans]):
             if isinstance(x, Traced) and x._trace is self:
                 node = x.note
+                if node[1] is pull_view:
+                    self._note_view(node, x.value)
+                    continue
                 if node[1] is pull_pick:
                     self.labels[node[0]] = f"_[{i}]"
                     node = node[2]
@@ -255,7 +276,47 @@ class DrawingTrace(ReverseTrace):
                 self.values[x.note[0]] = shown(x.value)
         return ans
 
-    def _label(self, prim: Primitive, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    def write(self, s: Storage, path: Any, index: Any, value: Any, add: bool) -> None:  # noqa: FBT001 - as in the engine
+        """Write as any reverse trace does, and note how to draw it."""
+        before = s.note
+        label = f"{self._entries(before, path)}[{self._index(index)}] {'+=' if add else '='} {self._spelling(value)}"
+        super().write(s, path, index, value, add)
+        if s.note[1] is pull_write and s.note is not before:
+            self.labels[s.note[0]] = label
+            self.values[s.note[0]] = shown(s.value)
+
+    def lift(self, s: Storage, value: Any) -> None:
+        """Take over a buffer as any reverse trace does, and note how to spell it: it is a constant."""
+        super().lift(s, value)
+        self.labels[s.note[0]] = shown(value, MAX_CONSTANT).short
+
+    def note_of_view(self, s: Storage, path: Any, value: Any) -> Node:
+        """Return a node for a view as any reverse trace does, and note how to draw it."""
+        node = super().note_of_view(s, path, value)
+        if node[1] is pull_view:
+            self._note_view(node, value)
+        return node
+
+    def _note_view(self, node: Node, value: Any) -> None:
+        """Note how to draw what is read from an array that was written into; the edge comes from the whole array."""
+        whole, path, index = node[2:5]
+        brackets = "" if index is Ellipsis and path is not None else f"[{self._index(index)}]"
+        self.labels[node[0]] = self._entries(whole, path) + brackets
+        self.values[node[0]] = shown(value)
+
+    def _entries(self, whole: Node, path: Any) -> str:
+        """Spell a view of an array, such as ``_[1:]``."""
+        text = self.labels[whole[0]] if whole[1] is pull_nothing else "_"
+        for step in steps_of(path):
+            part = "" if step.part is None else f"[{step.part}]"
+            text = self._label(*step.call_on(Spelt(text)), nested=True) + part
+        return text
+
+    def _index(self, index: Any) -> str:
+        """Spell an index without its parentheses."""
+        return self._spelling(index).removeprefix("(").removesuffix(")") or "…"
+
+    def _label(self, prim: Primitive, args: Sequence[Any], kwargs: dict[str, Any], *, nested: bool = False) -> str:
         """Spell a call, with ``_`` for what is an edge."""
         texts = [self._spelling(x) for x in args]
         texts += [f"{k}={text}" for k, x in kwargs.items() for text in [self._spelling(x)] if text]
@@ -263,8 +324,8 @@ class DrawingTrace(ReverseTrace):
         symbol = operators().get(prim.name, prim.symbol)
         infix = prim.name in operators()
         if symbol == "[]" and len(texts) == 2:
-            return f"{texts[0]}[{texts[1].removeprefix('(').removesuffix(')')}]"
-        if all([text == "_" for text in texts]):
+            return f"{texts[0]}[{self._index(args[1])}]"
+        if all([text == "_" for text in texts]) and not nested:
             return f"{symbol}_" if infix and len(texts) == 1 else symbol
         if infix and len(texts) == 2:
             return f"{texts[0]} {symbol} {texts[1]}"
@@ -272,8 +333,8 @@ class DrawingTrace(ReverseTrace):
 
     def _spelling(self, x: Any) -> str:
         """Spell an argument; nothing for what is not worth telling."""
-        if isinstance(x, Traced) and x._trace is self:
-            return "_"
+        if isinstance(x, Spelt) or (isinstance(x, Traced) and x._trace is self):
+            return str(x) if isinstance(x, Spelt) else "_"
         if isinstance(x, (list, tuple)):
             parts = [self._spelling(e) for e in x]
             if parts and all([part == "_" for part in parts]):
@@ -306,6 +367,7 @@ def graph_of_call(f: Callable[..., Any], selection: Selection) -> dict[int, Vert
     """Run a function and walk back through its graph; return what there is to draw, by serial."""
     trace = DrawingTrace(f)
     leaves = [trace.leaf(x) for x in selection.values]
+    inputs = [leaf.note[0] for leaf in leaves]  # asked now: a leaf that is written into moves on to other nodes
     out, _ = run(f, selection, leaves, trace, has_aux=False)
     outputs, out_tree = tree.flatten(out)
     roots = [
@@ -321,12 +383,14 @@ def graph_of_call(f: Callable[..., Any], selection: Selection) -> dict[int, Vert
     trace.captured.check()
     visits = flow([root for root, _ in roots])
     graph: dict[int, Vertex] = {}
-    for leaf, name in zip(leaves, names_of(f, selection), strict=True):
-        vertex = graph[leaf.note[0]] = Vertex(name, ())
-        vertex.value = shown(leaf.value)
-        vertex.gradient = shown(np.zeros(shape_of(leaf.value), dtype_of(leaf.value)))  # of one without influence
+    for serial, x, name in zip(inputs, selection.values, names_of(f, selection), strict=True):
+        vertex = graph[serial] = Vertex(name, ())
+        vertex.value = shown(x)
+        vertex.gradient = shown(np.zeros(shape_of(x), dtype_of(x)))  # of one without influence
     for serial in sorted(visits):
         node, ct, shares = visits[serial]
+        if node[1] is pull_nothing:  # a constant, which stands in labels
+            continue
         if serial >= len(leaves):
             parts = {p: shown(share) for p, share in shares.items() if share.__class__ is not list}
             operands = [(p, parts.get(p)) for p in operands_of(node) or sorted(shares)]
@@ -420,8 +484,10 @@ def as_list(ct: Any) -> list[Any]:
 
 def operands_of(node: Node) -> list[int]:
     """Return the serials of what a node was computed from, in order; nothing for a node of an unknown form."""
-    if node[1] is pull_pick:
+    if node[1] is pull_pick or node[1] is pull_view:
         return [node[2][0]]
+    if node[1] is pull_write:
+        return [p[0] for p in node[2:4] if p is not None and p[1] is not pull_nothing]
     if node[1] is not pull and node[1] is not pull_many:
         return []
     return [p[0] for part in node[2] for p in ([p for _, p in part] if part.__class__ is list else [part])]

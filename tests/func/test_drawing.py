@@ -15,9 +15,11 @@ import numpy as np
 import pytest
 
 from meintorch import Tensor, errors
-from meintorch.func import checkpoint, custom_vjp, draw, grad, hessian, value_and_grad, vmap
+from meintorch.func import checkpoint, custom_vjp, draw, drawing, grad, hessian, value_and_grad, vmap
 from meintorch.func._layout import Layout
 from tests.conftest import objects_left_by
+from tests.differences import weighted
+from tests.programs import program as random_program
 
 SVG = "{http://www.w3.org/2000/svg}"
 CHARACTER = 7.23  # the width of one in DejaVu Sans Mono at 12 pixels, the widest of the fonts that the style names
@@ -574,6 +576,142 @@ def test_a_graph_that_is_too_large():
     with pytest.raises(errors.DrawingError, match=r"loop has 61 nodes.*smaller case.*max_nodes=61"):
         draw(loop)(1.0, 60)
     assert len(read(draw(loop, max_nodes=1501)(1.0, 1500)).nodes) == 1501  # no recursion
+
+
+# ---------------------------------------------------------------- arrays that are written into
+
+
+def test_an_array_that_is_filled():
+    """By hand: y = [2 x0, sin(x1) 2 x0, 0], and the sum is 2 x0 (1 + sin(x1))."""
+
+    def f(x):
+        y = np.zeros_like(x)
+        y[0] = x[0] * 2
+        y[1] = np.sin(x[1]) * y[0]
+        return np.sum(y)
+
+    picture = read(draw(f)(np.array([1.0, 2.0, 3.0])))
+    sine, cosine = np.sin(2.0), np.cos(2.0)
+    assert picture.labels == ["x", "_[0]", "_ * 2", "[0, 0, 0][0] = _", "_[1]", "sin", "_[0]", "*", "_[1] = _", "sum"]
+    expected = {
+        "x": ([1, 2, 3], [2 + 2 * sine, 2 * cosine, 0]),
+        "[0, 0, 0][0] = _": ([2, 0, 0], [1 + sine, 0, 1]),
+        "_[1] = _": ([2, 2 * sine, 0], [1, 1, 1]),
+        "*": (2 * sine, 1),
+    }
+    for label, (value, gradient) in expected.items():
+        np.testing.assert_allclose(picture[label].number("value"), value, rtol=1e-11)
+        np.testing.assert_allclose(picture[label].number("gradient"), gradient, rtol=1e-11)
+    edges = [(2, 3), (3, 6), (3, 8), (7, 8)]
+    assert [edge for edge in sorted(picture.edges) if 3 in edge or 8 in edge] == [*edges, (8, 9)]
+    assert picture["_[1] = _"].tip[1] == "y[1]"
+    assert re.fullmatch(r"test_drawing\.py line \d+, in test_an_array_that_is_filled.*", picture["_[1] = _"].tip[2])
+
+
+def test_writes_through_views_and_reads_after_them():
+    def f(x):
+        y = x * 1
+        tail = y[1:]
+        tail *= x[0]
+        y[-1] = 5.0
+        return np.sum(y * tail[0])
+
+    picture = read(draw(f)(np.array([1.0, 2.0, 3.0])))
+    assert "_[1:][...] = _" in picture.labels
+    np.testing.assert_array_equal(picture["_[-1] = 5"].number("value"), [1, 2, 5])
+    np.testing.assert_array_equal(picture["_[-1] = 5"].number("gradient"), [2, 10, 2])
+    assert picture["_[1:][0]"].number("value") == 2
+    assert picture["_[1:][0]"].number("gradient") == 8
+    assert ("_[-1] = 5", "_[1:][0]") in picture.named_edges, "a read through a view comes from the whole array"
+    np.testing.assert_array_equal(picture["x"].number("gradient"), grad(f)(np.array([1.0, 2.0, 3.0])))
+
+
+def add_at(x):
+    y = x * 1
+    np.add.at(y, [0, 0], x[:2])
+    return y
+
+
+def split_in_place(x):
+    a, b = np.split(x, 2)
+    a[:] = b
+    return a * b
+
+
+def transposed(x):
+    m = np.outer(x, x)
+    m.T[0] += x
+    return m.T
+
+
+def masked(x):
+    x[np.array([True, False, False, True])] = 7
+    return x
+
+
+def whole(x):
+    x[...] = np.sin(x)
+    return x
+
+
+@pytest.mark.parametrize(
+    ("f", "label"),
+    [
+        (add_at, "_[[0, 0]] += _"),
+        (split_in_place, "split(_, 2)[0][:] = _"),
+        (transposed, "transpose(_)[0][...] = _"),
+        (masked, "_[bool[4]] = 7"),
+        (whole, "sin"),
+    ],
+)
+def test_labels_of_writes(f, label):
+    x = np.array([1.0, 2.0, 3.0, 4.0])
+    before = x.copy()
+    picture = read(draw(f)(x))
+    assert label in picture.labels
+    assert not [name for name in picture.labels if "pull" in name]
+    assert np.array_equal(x, before)
+    np.testing.assert_array_equal(picture["x"].number("value"), before)
+    np.testing.assert_allclose(picture["x"].number("gradient"), grad(lambda x: np.sum(f(x)))(x), rtol=1e-11)
+
+
+def test_the_derivative_of_a_program_that_writes():
+    def f(x):
+        y = np.zeros_like(x)
+        y[0] = x[0] ** 3
+        y[1] = y[0] * x[1]
+        return np.sum(y)
+
+    x = np.array([2.0, 3.0])
+    picture = read(draw(grad(f))(x))
+    assert not [name for name in picture.labels if "pull" in name]
+    np.testing.assert_allclose(picture["x"].number("gradient"), hessian(f)(x).sum(0))
+
+
+@pytest.mark.parametrize("kind", ["real", "views", "complex"])
+def test_random_programs_that_write(kind, monkeypatch):
+    """The picture's walk is not that of grad, and it reads the values at other times; the numbers are the same."""
+    monkeypatch.setattr(drawing, "MAX_ENTRIES", 10_000)
+    monkeypatch.setattr(drawing, "picture", lambda graph, title, **options: graph)
+    drawn = 0
+    for seed in range(40):
+        program = random_program(seed, kind=kind)
+        f = program.function()
+        loss = weighted(lambda x: np.real(f(x)))  # noqa: B023
+        try:
+            value, gradient = value_and_grad(loss)(program.x)
+            graph = draw(loss)(program.x)
+        except (errors.InPlaceError, errors.OutputError):  # nothing that depends on x
+            continue
+        numbers = {"nan": np.nan, "inf": np.inf}
+        (out,) = [vertex for vertex in graph.values() if vertex.is_output]
+        np.testing.assert_allclose(eval(out.value.long, numbers), value, rtol=1e-10)
+        np.testing.assert_allclose(eval(graph[0].gradient.long, numbers), gradient, rtol=1e-10, atol=1e-10)
+        for serial, vertex in graph.items():
+            assert "pull" not in vertex.label
+            assert all([operand in graph and operand < serial for operand, _ in vertex.operands])
+        drawn += 1
+    assert drawn > 35
 
 
 def test_what_cannot_be_drawn():
