@@ -125,10 +125,10 @@ class Storage:
 class Family:
     """An array and its views."""
 
-    __slots__ = ("_born", "_members", "_storage", "exports", "written")
+    __slots__ = ("_members", "_storage", "born", "exports", "written")
 
     def __init__(self, storage: Storage, *, written: bool = False) -> None:
-        self._born = next(levels) if storage.trace.level < 0 else 0  # after or before the start of some trace
+        self.born = next(levels) if storage.trace.level < 0 else 0  # after or before the start of some trace
         self._storage = storage
         self._members: list[weakref.ref[Traced]] = []
         self.written = written
@@ -137,7 +137,7 @@ class Family:
     def check_inside(self) -> None:
         """Raise if a checkpointed function writes into an array from outside, which it would do again when it is replayed."""
         s, segment = self._storage, replayed.get()
-        if segment is not None and (self._born or s.trace.level) < segment.level:
+        if segment is not None and (self.born or s.trace.level) < segment.level:
             raise InPlaceError(
                 f"{here()}: a checkpointed function writes into an array that comes from outside, and would do so again when "
                 f"the backward pass runs it. Pass the array in as an argument, and return it."
@@ -322,6 +322,20 @@ def places(args: Any, kwargs: Any) -> Any:
 replayed: ContextVar[Trace | None] = ContextVar("replayed", default=None)
 
 
+# Whether a transform is running the user's code: then meintorch.numpy makes buffers that take traced values.
+running: ContextVar[bool] = ContextVar("running", default=False)
+
+
+@contextlib.contextmanager
+def as_running() -> Iterator[None]:
+    """Run code of the user's as a part of a transform."""
+    token = running.set(True)
+    try:
+        yield
+    finally:
+        running.reset(token)
+
+
 @contextlib.contextmanager
 def writing_only_above(trace: Trace | None) -> Iterator[None]:
     """Refuse writes into arrays that are older than a trace, if there is one."""
@@ -496,6 +510,10 @@ class ConstantTrace(ValueTrace):
             return rebuild(ans, [buffer(x, part) for part, x in enumerate(ans)])
         return buffer(ans, None)
 
+    def settled(self, t: Traced) -> Any:
+        """Return the values as a plain array."""
+        return t.value.copy("K")
+
 
 CONSTANTS = ConstantTrace()
 
@@ -523,6 +541,4 @@ def handle(family: Family, path: Path = None) -> Any:
 
 def settled(x: Any) -> Any:
     """Return a value as it is now, whatever is written into it later; of a buffer without a trace a plain copy."""
-    if not isinstance(x, Traced):
-        return x
-    return x.value.copy() if x._trace is CONSTANTS else x._trace.settled(x)
+    return x._trace.settled(x) if isinstance(x, Traced) else x

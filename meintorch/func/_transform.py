@@ -12,7 +12,7 @@ import numpy as np
 from meintorch import tree
 from meintorch._typing import PyTree
 from meintorch.core.shapes import dtype_of, shape_of
-from meintorch.core.storage import constant, settled
+from meintorch.core.storage import constant, running, settled
 from meintorch.core.trace import Trace, Traced
 from meintorch.errors import InputError, LostDerivativeError, OutputError
 
@@ -192,12 +192,14 @@ def run(
     f: Callable[..., Any], selection: Selection, leaves: list[Any], trace: Trace, *, has_aux: bool
 ) -> tuple[PyTree, PyTree]:
     """Call a function on traced leaves, end the trace, and return the output and, as plain values, what comes beside it."""
+    token = running.set(True)
     try:
         out = settled_tree(selection.call(f, leaves))
     except Exception as error:
         explain(error)
         raise
     finally:
+        running.reset(token)
         trace.end()
     if not has_aux:
         return out, None

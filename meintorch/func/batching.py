@@ -12,7 +12,7 @@ from meintorch._typing import PyTree
 from meintorch.core.batching import BatchTrace
 from meintorch.core.memory import clone_batch
 from meintorch.core.shapes import shape_of
-from meintorch.core.storage import settled
+from meintorch.core.storage import running, settled
 from meintorch.core.trace import Traced
 from meintorch.errors import BatchError
 from meintorch.func._transform import P, R, Transformed, explain, settled_tree
@@ -58,16 +58,18 @@ class Vmap(Transformed[P, R]):
         trace = BatchTrace(stop - start)
         whole = start == 0 and stop == size
         inputs = [
-            x if a is None else trace.wrap(settled(x) if whole else x[start:stop])
+            x if a is None else trace.wrap(settled(x if whole else x[start:stop]))
             for x, a in zip(mapped, axes, strict=True)
         ]
         args, kwargs = treedef.unflatten(inputs)
+        token = running.set(True)
         try:
             out = settled_tree(self.f(*args, **kwargs))
         except Exception as error:
             explain(error)
             raise
         finally:
+            running.reset(token)
             trace.end()
         outputs, out_tree = tree.flatten(out)
         batched = [isinstance(x, Traced) and x._trace is trace for x in outputs]

@@ -21,7 +21,7 @@ from meintorch.core.forward import ForwardTrace
 from meintorch.core.graph import ReverseTrace, walk
 from meintorch.core.primitive import ELEMENTWISE, GENERAL, Primitive, split_sequences
 from meintorch.core.shapes import dtype_of, shape_of
-from meintorch.core.storage import ValueTrace, follow, settled, writing_only_above
+from meintorch.core.storage import CONSTANTS, ValueTrace, as_running, follow, settled, writing_only_above
 from meintorch.core.trace import Traced, bind, caller, here, is_many, top_trace
 from meintorch.errors import EscapedTensorError, InPlaceError, NoRuleError, RowError, TreeError
 from meintorch.func._transform import P, R, Transformed, settled_tree
@@ -30,6 +30,17 @@ from meintorch.tensor import DualTensor
 SIGNATURE = "leaves, call, saved=None"
 
 inside_a_rule: ContextVar[bool] = ContextVar("inside_a_rule", default=False)
+
+
+@contextlib.contextmanager
+def running_a_rule() -> Iterator[None]:
+    """Run a reverse rule of the user's, in which forward mode may meet the function that has it."""
+    token = inside_a_rule.set(True)
+    try:
+        with as_running():
+            yield
+    finally:
+        inside_a_rule.reset(token)
 
 
 class CustomCall:
@@ -55,7 +66,7 @@ class CustomCall:
 
     def outputs(self, out: PyTree) -> list[Any]:
         """Take the output apart."""
-        leaves, self.out_tree = tree.flatten(out)
+        leaves, self.out_tree = tree.flatten(settled_tree(out))
         return [x if hasattr(x, "dtype") else np.asarray(x)[()] for x in leaves]
 
 
@@ -155,21 +166,14 @@ class CustomVjp(Custom[P, R]):
         """
 
         def run_forward(leaves: Any, call: CustomCall) -> tuple[list[Any], Any]:
-            token = inside_a_rule.set(True)
-            try:
+            with running_a_rule():
                 out, saved = forward(*call.all_arguments(leaves))
-            finally:
-                inside_a_rule.reset(token)
-            return call.outputs(out), saved
+            return call.outputs(out), settled_tree(saved)
 
         def rule(g: Any, saved: Any, call: CustomCall) -> list[Any]:
             assert call.out_tree is not None
-            token = inside_a_rule.set(True)
-            try:
-                with told_of_closures(call.owner):
-                    cts = backward(*call.static, saved, call.out_tree.unflatten(g))
-            finally:
-                inside_a_rule.reset(token)
+            with running_a_rule(), told_of_closures(call.owner):
+                cts = backward(*call.static, saved, call.out_tree.unflatten(g))
             return call.owner._cotangents(cts, call)  # type: ignore[attr-defined,no-any-return]
 
         self._prim = Primitive(
@@ -212,7 +216,7 @@ class CustomVjp(Custom[P, R]):
                         f"the backward function of {self.__name__} returned a cotangent of shape {shape_of(ct)} for argument "
                         f"{position}, which has shape {shape_of(like)}"
                     )
-                leaves.append(ct if hasattr(ct, "dtype") else np.asarray(ct, dtype=float))
+                leaves.append(settled(ct) if hasattr(ct, "dtype") else np.asarray(ct, dtype=float))
         return leaves
 
 
@@ -272,7 +276,8 @@ class CustomJvp(Custom[P, R]):
 
         def push(t: Any, leaves: Any, call: CustomCall) -> list[Any]:
             primals, tangents = call.arguments(leaves), call.arguments([float_like(x) for x in t])
-            out, tangent = rule(*call.static, primals, tangents)
+            with as_running():
+                out, tangent = rule(*call.static, primals, tangents)
             outputs, out_tree = tree.flatten(out)
             found = out_tree.flatten_like(tangent, what=f"the tangent that the rule of {name} returned")
             for dot, like in zip(found, outputs, strict=True):
@@ -307,7 +312,7 @@ class CustomJvp(Custom[P, R]):
 
 def float_like(x: Any) -> Any:
     """Return a tangent as an array or scalar of NumPy."""
-    return x if hasattr(x, "dtype") else np.float64(x)
+    return settled(x) if hasattr(x, "dtype") else np.float64(x)
 
 
 def custom_jvp(f: Callable[P, R], nondiff_argnums: int | Sequence[int] = ()) -> CustomJvp[P, R]:
@@ -355,7 +360,7 @@ class UserPrimitive(Transformed[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the operation; on traced values by its rules."""
         if top_trace(args, kwargs) is None:
-            return self.f(*args, **kwargs)  # type: ignore[no-any-return]
+            return settled_tree(self.f(*args, **kwargs))  # type: ignore[no-any-return]
         out: R = bind(self._prim, args, kwargs)
         refuse_closures(out, self)
         return out
@@ -485,7 +490,7 @@ class Segment(ValueTrace):
         for k, x in zip(inputs, values, strict=True):
             leaves[k] = self.wrap(x)
         args, kwargs = treedef.unflatten(leaves)
-        with writing_only_above(self):
+        with as_running(), writing_only_above(self):
             return settled_tree(f(*args, **kwargs))
 
     def process(self, prim: Primitive, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -503,6 +508,8 @@ class Segment(ValueTrace):
         if isinstance(x, Traced):
             if x._trace is self:
                 return x.value
+            if x._trace is CONSTANTS and x.place.family.born < self.level:  # a buffer from outside, like an array
+                self.captured.add(x.value, *caller())
             return self.capture(x).value if isinstance(x._trace, (ReverseTrace, ForwardTrace)) else x
         if isinstance(x, np.ndarray):
             self.captured.add(x, *caller())  # the function is run again: it has to find the same values
@@ -661,7 +668,7 @@ def replayed_vjp(g: Any, leaves: list[Any], call: Replay) -> list[Any]:
     for k, x in zip(call.inputs, inner[:n], strict=True):
         all_leaves[k] = x
     args, kwargs = call.treedef.unflatten(all_leaves)
-    with writing_only_above(trace):
+    with as_running(), writing_only_above(trace):
         out = settled_tree(call.f(*args, **kwargs))
     trace.end()
     outputs = tree.leaves(out)

@@ -12,7 +12,7 @@ from meintorch._typing import PyTree
 from meintorch.core.forward import ForwardTrace
 from meintorch.core.graph import walk
 from meintorch.core.shapes import dtype_of, shape_of
-from meintorch.core.storage import settled
+from meintorch.core.storage import as_running, settled
 from meintorch.core.trace import Traced
 from meintorch.errors import InputError
 from meintorch.func._transform import Like, R, Selection, finished, run
@@ -125,7 +125,8 @@ class Pushforward:
         self._outputs = [Like(shape_of(x), dtype_of(x)) for x in outputs]
         trace = reverse_trace()
         zeros = [trace.leaf(np.zeros(shape_of(x), dtype_of(x))) for x in outputs]
-        cotangents = pullback(self._out_tree.unflatten(zeros))
+        with as_running():
+            cotangents = pullback(self._out_tree.unflatten(zeros))
         trace.end()
         self._trees: list[tree.TreeDef] = []
         self._inputs: list[Any] = []

@@ -12,6 +12,7 @@ from meintorch import tree
 from meintorch._typing import PyTree
 from meintorch.core.trace import Traced
 from meintorch.errors import LostDerivativeError
+from meintorch.func._transform import settled_tree
 from meintorch.func.custom import custom_jvp
 from meintorch.func.forward import jvp
 from meintorch.func.jacobians import jacfwd
@@ -66,7 +67,7 @@ def root(
     start, unravel = ravel(tree.map(plain_start, x0))
 
     def residual(x: Any, p: PyTree) -> Any:
-        return ravel(f(unravel(x), p))[0]
+        return ravel(settled_tree(f(unravel(x), p)))[0]
 
     def find(p: PyTree) -> Any:
         def at(x: Any) -> Any:
@@ -120,7 +121,7 @@ def fixed_point(
     start, unravel = ravel(tree.map(plain_start, x0))
 
     def residual(x: Any, p: PyTree) -> Any:
-        return ravel(f(unravel(x), p))[0] - x
+        return ravel(settled_tree(f(unravel(x), p)))[0] - x
 
     def find(p: PyTree) -> Any:
         x = start

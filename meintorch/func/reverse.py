@@ -17,7 +17,7 @@ from meintorch.core.graph import Node, walk
 from meintorch.core.memory import clone
 from meintorch.core.primitive import constant, registry
 from meintorch.core.shapes import dtype_of, shape_of
-from meintorch.core.storage import settled
+from meintorch.core.storage import as_running, settled
 from meintorch.core.trace import Traced, bind
 from meintorch.errors import InputError, OutputError
 from meintorch.func._transform import (
@@ -174,7 +174,8 @@ def pull_back(
     trace = DeadTrace()
     masked = [trace.living(seed) for seed in seeds]
     with contextlib.suppress(Exception):  # a rule that cannot run on masks leaves the first result, which is honest
-        cts, owned = walk(roots, masked, leaves)
+        with as_running():
+            cts, owned = walk(roots, masked, leaves)
         cts, owned, seeds = [trace.lower(ct) for ct in cts], bytearray(leaves), masked
     if not any([isinstance(ct, Traced) for ct in cts]) and any_entry(np.isnan, cts) and not any_entry(np.isnan, value):
         report_nan(roots, seeds, range(max([root[0] for root in roots]), leaves - 1, -1))

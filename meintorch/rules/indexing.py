@@ -344,6 +344,7 @@ def cast(x: Any, dtype: Any) -> Any:
 def _piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Any:
     if isinstance(top_trace((condlist,)), BatchTrace):
         raise masked("np.piecewise")
+    x = array_of(x)
     if np.isscalar(condlist) or (not isinstance(condlist[0], (list, np.ndarray)) and np.ndim(x)):
         condlist = [condlist]
     conditions = [*np.asarray(condlist, bool)]

@@ -1,0 +1,2 @@
+# To type checkers and editors the module is NumPy.
+from numpy import *  # noqa: F403
