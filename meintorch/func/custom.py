@@ -32,17 +32,6 @@ SIGNATURE = "leaves, call, saved=None"
 inside_a_rule: ContextVar[bool] = ContextVar("inside_a_rule", default=False)
 
 
-@contextlib.contextmanager
-def running_a_rule() -> Iterator[None]:
-    """Run a reverse rule of the user's, in which forward mode may meet the function that has it."""
-    token = inside_a_rule.set(True)
-    try:
-        with as_running():
-            yield
-    finally:
-        inside_a_rule.reset(token)
-
-
 class CustomCall:
     """One call of a function with a rule of its own: how its leaves fit together, and its static arguments."""
 
@@ -166,14 +155,21 @@ class CustomVjp(Custom[P, R]):
         """
 
         def run_forward(leaves: Any, call: CustomCall) -> tuple[list[Any], Any]:
-            with running_a_rule():
+            token = inside_a_rule.set(True)
+            try:
                 out, saved = forward(*call.all_arguments(leaves))
-            return call.outputs(out), settled_tree(saved)
+            finally:
+                inside_a_rule.reset(token)
+            return call.outputs(out), saved
 
         def rule(g: Any, saved: Any, call: CustomCall) -> list[Any]:
             assert call.out_tree is not None
-            with running_a_rule(), told_of_closures(call.owner):
-                cts = backward(*call.static, saved, call.out_tree.unflatten(g))
+            token = inside_a_rule.set(True)
+            try:
+                with told_of_closures(call.owner):
+                    cts = backward(*call.static, saved, call.out_tree.unflatten(g))
+            finally:
+                inside_a_rule.reset(token)
             return call.owner._cotangents(cts, call)  # type: ignore[attr-defined,no-any-return]
 
         self._prim = Primitive(
