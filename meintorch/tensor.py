@@ -223,8 +223,8 @@ class Tensor(Traced):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         raise lost(
             "converting it to an ndarray (np.array, np.asarray, or a function that calls them)",
-            "Use np.stack([...]) or np.concatenate to build arrays from traced values, and stop_gradient(x) (in the "
-            "object style x.data) where the derivative is not wanted.",
+            "Use np.stack([...]) or np.concatenate to build arrays from traced values, or meintorch.numpy, whose functions "
+            "see them; and stop_gradient(x) (in the object style x.data) where the derivative is not wanted.",
             self,
         )
 
@@ -733,10 +733,9 @@ class BufferTensor(Tensor):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         if self._trace is not CONSTANTS:
             return super().__array__(dtype, copy)
-        exported = np.asarray(
-            memoryview(self.value)
-        )  # which views of it keep alive; a view's views hold only the whole
-        self.place.family.exports.append(weakref.ref(exported))
+        exported = np.asarray(memoryview(self.value))  # not a view, whose own views would hold the whole and not it
+        family = self.place.family
+        family.exports = [ref for ref in family.exports if ref() is not None] + [weakref.ref(exported)]
         return np.array(exported, dtype, copy=copy)
 
     def __float__(self) -> float:

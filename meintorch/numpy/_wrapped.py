@@ -20,9 +20,23 @@ from meintorch.core.primitive import registry
 from meintorch.core.shapes import dtype_of, shape_of
 from meintorch.core.storage import constant, running, shape_only
 from meintorch.core.trace import Traced, array_of, bind, here, top_trace
-from meintorch.errors import LostDerivativeError, NoRuleError
+from meintorch.errors import LostDerivativeError, MeintorchError, NoRuleError
 
 WRAPPED: dict[str, Any] = {}
+
+
+def in_place_of(fun: Any, seeing: Any) -> Any:
+    """Return a function that calls one of NumPy's, or while a transform runs another that sees traced values."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not running.get():
+            try:
+                return fun(*args, **kwargs)
+            except MeintorchError:
+                pass  # it holds tensors of the object style
+        return seeing(*args, **kwargs)
+
+    return named(call, fun)
 
 
 def named(wrapper: Any, fun: Any) -> Any:
@@ -36,17 +50,16 @@ def named(wrapper: Any, fun: Any) -> Any:
 def replaces(fun: Any) -> Callable[[Any], Any]:
     """Decorate what takes the place of one of NumPy's functions."""
 
-    def register(wrapper: Any) -> Any:
-        WRAPPED[fun.__name__] = named(wrapper, fun)
-        return wrapper
+    def register(seeing: Any) -> Any:
+        WRAPPED[fun.__name__] = in_place_of(fun, seeing)
+        return seeing
 
     return register
 
 
 def is_traced(*xs: Any) -> bool:
-    """Tell whether there are traced values among arguments, also in lists; after a transform its buffers are plain values."""
-    trace = top_trace(xs)
-    return trace is not None and (trace.level >= 0 or running.get())
+    """Tell whether there are traced values among arguments, also in lists."""
+    return top_trace(xs) is not None
 
 
 # ---------------------------------------------------------------- making arrays
@@ -66,7 +79,7 @@ def makes_buffers(fun: Any) -> Any:
         made = fun(*args, **kwargs)
         return tuple([buffered(x) for x in made]) if made.__class__ is tuple else buffered(made)
 
-    return named(make, fun)
+    return in_place_of(fun, make)
 
 
 MAKERS: tuple[Any, ...] = (
@@ -122,7 +135,7 @@ def converts(fun: Any, layout: str | None = None, ndmin: int = 0) -> Any:
         options["order"] = options.get("order", order[0] if order else layout)
         return converted(array_of(a), dtype, ndmin=ndmin, **options)
 
-    return named(convert, fun)
+    return in_place_of(fun, convert)
 
 
 WRAPPED["asarray"], WRAPPED["asanyarray"] = converts(np.asarray), converts(np.asanyarray)
@@ -163,8 +176,6 @@ def ramp(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Any:
 
 @replaces(np.fromiter)
 def fromiter(iter: Iterable[Any], dtype: Any, count: int = -1, **options: Any) -> Any:  # noqa: A002
-    if not running.get():
-        return np.fromiter(iter, dtype, count, **options)
     items = list(itertools.islice(iter, count if count >= 0 else None))
     if not is_traced(items):
         return buffered(np.fromiter(items, dtype, count, **options))
@@ -194,7 +205,7 @@ def takes_lists(fun: Any, change: Callable[[Any], Any] = joined) -> Any:
             return fun(*args, **kwargs)
         return fun(*[change(x) for x in args], **{name: change(x) for name, x in kwargs.items()})
 
-    return named(call, fun)
+    return in_place_of(fun, call)
 
 
 OF_LISTS: tuple[Any, ...] = (
@@ -217,6 +228,11 @@ class Joiner:
 
     def __getitem__(self, key: Any) -> Any:
         parts = key if key.__class__ is tuple else (key,)
+        if not running.get():
+            try:
+                return self._plain[key]
+            except MeintorchError:
+                pass  # it holds tensors of the object style
         if not is_traced(*parts):
             return buffered(self._plain[key])
         if any([isinstance(part, str) for part in parts]):
@@ -251,22 +267,11 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> A
     return np.pad(array, pad_width, mode, **options)
 
 
-def calls_back(fun: Any) -> Any:
-    """Wrap a function that calls functions, which may return traced values."""
-    definition: Any = registry[fun].definition
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if running.get() or is_traced(*args, *kwargs.values()):
-            return definition(*args, **kwargs)
-        return fun(*args, **kwargs)
-
-    return named(call, fun)
+# The functions that they call may return traced values, whatever they are given.
+for fun in (np.piecewise, np.apply_along_axis):
+    WRAPPED[fun.__name__] = in_place_of(fun, registry[fun].definition)
 
 
-WRAPPED["piecewise"], WRAPPED["apply_along_axis"] = calls_back(np.piecewise), calls_back(np.apply_along_axis)
-
-
-@replaces(np.vectorize)
 class vectorize(np.vectorize):  # noqa: N801 - NumPy's name
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         fun: Any = self.pyfunc
@@ -301,3 +306,6 @@ class vectorize(np.vectorize):  # noqa: N801 - NumPy's name
                 f"Return floating-point numbers (0.0 instead of 0), or pass otypes=[float]."
             )
         return buffered(ans.astype(dtype).reshape(shape)[()])
+
+
+WRAPPED["vectorize"] = named(vectorize, np.vectorize)

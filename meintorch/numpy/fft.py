@@ -1,7 +1,15 @@
 """`numpy.fft` under this name, for ``import meintorch.numpy.fft``."""
 
-import sys
+from __future__ import annotations
 
-import numpy.fft
+from typing import Any
 
-sys.modules[__name__] = numpy.fft
+import numpy as np
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(np.fft, name)
+
+
+def __dir__() -> list[str]:
+    return dir(np.fft)

@@ -1,7 +1,15 @@
 """`numpy.random` under this name, for ``import meintorch.numpy.random``."""
 
-import sys
+from __future__ import annotations
 
-import numpy.random
+from typing import Any
 
-sys.modules[__name__] = numpy.random
+import numpy as np
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(np.random, name)
+
+
+def __dir__() -> list[str]:
+    return dir(np.random)
