@@ -40,6 +40,7 @@ from meintorch.numpy.linalg import eigh, norm
 from tests.differences import gradient, outputs, weighted
 
 X = np.array([0.7, -1.3, 2.1])
+COLUMNS = np.ones((2, 3), order="F")
 MAKERS = {
     "zeros": lambda: mnp.zeros((2, 3)),
     "ones": lambda: mnp.ones(3, np.float32),
@@ -270,7 +271,7 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "full of rows": lambda np, x: np.full((2, 3), x * x, order="F"),
     "full of a list": lambda np, x: np.full((2, 2), [x[0], 3.0]),
     "full_like": lambda np, x: np.full_like([[1.0], [2.0]], x[1]),
-    "full_like of columns": lambda np, x: np.full_like(np.asfortranarray(np.ones((2, 3))), x[1]),
+    "full_like of columns": lambda np, x: np.full_like(COLUMNS, x[1]),
     "full_like with a shape": lambda np, x: np.full_like([1.0], x, shape=(2, 3)),
     "arange by step": lambda np, x: np.arange(0.5, 3.0, x[0]),
     "arange from": lambda np, x: np.arange(x[0], x[0] * 0 + 3.0),

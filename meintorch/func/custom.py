@@ -169,7 +169,7 @@ class CustomVjp(Custom[P, R]):
         def run_forward(leaves: Any, call: CustomCall) -> tuple[list[Any], Any]:
             with running_a_rule():
                 out, saved = forward(*call.all_arguments(leaves))
-            return call.outputs(out), settled_tree(saved)
+            return call.outputs(out), saved
 
         def rule(g: Any, saved: Any, call: CustomCall) -> list[Any]:
             assert call.out_tree is not None
