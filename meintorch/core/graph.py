@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from meintorch.core.memory import Layout, Path, bottom, clone, is_writeable, layout_of, overlaps
+from meintorch.core.memory import Layout, Path, bottom, clone, is_writeable, layout_of, overlaps, steps_of
 from meintorch.core.primitive import CONSTANT, STRUCTURAL, Primitive, Step
 from meintorch.core.shapes import dtype_of, fit, may_repeat, shape_of
 from meintorch.core.storage import (
@@ -146,11 +146,13 @@ class ReverseTrace(Trace):
         """Return a node for the view at the end of ``path``."""
         if can_add_into(value):
             return (self.count(), pull_view, s.note, path, Ellipsis, s.layout, *caller())
-        # Its own transpose adds up entries that share memory.
-        source, step = path
-        before = self.through(source, s.value)
-        whole = self.wrap(before, s.note if source is None else self.note_of_view(s, source, before), ())
-        node: Node = step(whole).note
+        before, steps, value = None, steps_of(path), s.value
+        while can_add_into(view := steps[0](value)):
+            before, value = (before, steps.pop(0)), view
+        node: Node = s.note if before is None else self.note_of_view(s, before, value)
+        for step in steps:  # from where on entries share memory: their own transposes add those up
+            view = step(self.wrap(value, node, ()))
+            value, node = view.value, view.note
         return node
 
 
