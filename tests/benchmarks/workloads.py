@@ -203,16 +203,16 @@ def normal(*shapes):
 
 # fmt: off
 WORKLOADS = [
-    Workload("scalar loop", "steps", 10, 2_000, lambda rng, n: (*rng.normal(size=2).tolist(), n),
+    Workload("scalar loop", "steps", 10, 1_000, lambda rng, n: (*rng.normal(size=2).tolist(), n),
              pendulum, pendulum_by_hand, partial(grad, argnums=(0, 1))),
     Workload("small network", "hidden units", 3, 16, normal([8, "n"], ["n"], ["n", 2], [2], [16, 8], [16, 2]),
              network, network_by_hand, partial(grad, argnums=(0, 1, 2, 3))),
-    Workload("entry by entry", "entries", 20, 500_000, normal(["n"]), waves, waves_by_hand),
+    Workload("entry by entry", "entries", 20, 200_000, normal(["n"]), waves, waves_by_hand),
     Workload("log-sum-exp", "rows", 5, 5_000, normal(["n", 40]), log_sum_exp, log_sum_exp_by_hand),
-    Workload("stencil", "steps", 3, 100, lambda rng, n: (rng.normal(size=(64, 64)), n), stencil, stencil_by_hand),
-    Workload("stencil in place", "steps", 3, 100, lambda rng, n: (rng.normal(size=(64, 64)), n),
+    Workload("stencil", "steps", 3, 50, lambda rng, n: (rng.normal(size=(64, 64)), n), stencil, stencil_by_hand),
+    Workload("stencil in place", "steps", 3, 50, lambda rng, n: (rng.normal(size=(64, 64)), n),
              stencil_in_place, stencil_by_hand),
-    Workload("array filled", "entries", 10, 2_000, normal(["n"]), lambda x: np.sum(memory(x) ** 2), memory_by_hand),
+    Workload("array filled", "entries", 10, 1_000, normal(["n"]), lambda x: np.sum(memory(x) ** 2), memory_by_hand),
     Workload("matrix chain", "matrices", 3, 100, lambda rng, n: (rng.normal(size=(n, 48, 48)) / 48**0.5,),
              chain, chain_by_hand),
     Workload("Gaussian mixture", "points", 7, 10_000, normal([5], [5, 3], [5, 3], ["n", 3]),
