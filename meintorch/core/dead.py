@@ -26,7 +26,7 @@ from meintorch.core.graph import Node, accumulate, node_name, pull, pull_many
 from meintorch.core.memory import Layout, Path, clone, layout_of, through
 from meintorch.core.primitive import CONSTANT, ELEMENTWISE, MULTILINEAR, STRUCTURAL, Primitive
 from meintorch.core.shapes import dtype_of, shape_of
-from meintorch.core.storage import CONSTANTS, Storage, follow, put, through_writable
+from meintorch.core.storage import CONSTANTS, Storage, constant, follow, put, through_writable
 from meintorch.core.trace import Call, Trace, Traced, is_many, rebuild
 from meintorch.errors import NaNWarning, source_line
 
@@ -101,6 +101,8 @@ class DeadTrace(Trace):
         mask = value.note if mine else is_literal_zero(value)
         s.value = put(s.value, path, index, value.value if mine else value, add)
         if add:
+            if isinstance(mask, Traced) and not isinstance(s.note, Traced):
+                s.note = constant(s.note)
             np.logical_and.at(through_writable(path, s.note), index, mask)
         else:
             s.note = put(s.note, path, index, mask, False)

@@ -204,8 +204,13 @@ def test_an_argument_without_a_known_derivative_is_named() -> None:
         grad(lambda a: special.gammainc(a, 2.0))(1.5)
     with pytest.raises(NoRuleError, match=r"scipy\.special\.zeta has no derivative .* argument 'x1'"):
         grad(lambda s: special.zeta(s, 2.0))(1.5)
-    with pytest.raises(NoRuleError, match=r"scipy\.special\.erf has no derivative rule for its option where="):
-        grad(lambda x: np.sum(special.erf(x, where=np.array([True, False]), out=None)))(np.ones(2))
+
+
+def test_where_leaves_the_other_entries_of_out() -> None:
+    mask = np.array([True, False])
+    value, g = value_and_grad(lambda x: np.sum(special.erf(x, where=mask, out=5.0 * x) ** 2))(np.ones(2))
+    assert value == special.erf(1.0) ** 2 + 25.0
+    np.testing.assert_allclose(g, [4 * special.erf(1.0) * np.exp(-1.0) / np.sqrt(np.pi), 50.0], rtol=1e-14)
 
 
 def test_what_complex_numbers_lack_is_said() -> None:
