@@ -145,7 +145,8 @@ class ReverseTrace(Trace):
         """Return a node for the view at the end of ``path``."""
         if can_add_into(value):
             return (self.count(), pull_view, s.note, path, Ellipsis, s.layout, *caller())
-        before, steps, value = None, steps_of(path), s.value
+        before: Path = None
+        steps, value = steps_of(path), s.value
         while can_add_into(view := steps[0](value)):
             before, value = (before, steps.pop(0)), view
         node: Node = s.note if before is None else self.note_of_view(s, before, value)
