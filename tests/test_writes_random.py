@@ -302,7 +302,9 @@ def outcome(seed: int, *, name: str) -> tuple[str, str, Program]:
     except NoReferenceError:
         return "no reference", "", p
     except (InPlaceError, BatchError) as error:
-        return "refused", str(error), p
+        # Inside vmap entries cannot be chosen by values: how many there are would differ from example to example.
+        chosen = isinstance(error, BatchError) and " > " in p.source
+        return "chosen by values" if chosen else "refused", str(error), p
     except Exception as error:  # noqa: BLE001 - whatever it is, it is a difference
         return "different", f"{type(error).__name__}: {error}", p
     return "agree", "", p
@@ -331,7 +333,9 @@ def test_programs(name: str) -> None:
     different = [f"{text}\nin {p}" for status, text, p in results if status == "different"]
     assert not different, f"{len(different)} of {len(results)}, the first:\n{different[0]}"
     statuses = Counter(status for status, _, _ in results)
-    assert statuses["agree"] >= 0.9 * len(results), [statuses, *[text for _, text, _ in results if text][:5]]
+    chosen = statuses["chosen by values"]
+    assert statuses["agree"] >= 0.9 * (len(results) - chosen), [statuses, *[text for _, text, _ in results if text][:5]]
+    assert chosen <= 0.2 * len(results), statuses
 
 
 @pytest.mark.usefixtures("plain_engine")
@@ -358,7 +362,7 @@ def main() -> None:
             for status, text, p in pool.imap(functools.partial(outcome, name=name), seeds, chunksize=20):
                 statuses[status] += 1
                 mix.update(p.statements)
-                if status == "refused":
+                if status in {"refused", "chosen by values"}:
                     texts[text.split(": ", 1)[-1]] += 1
                 if status == "different":
                     failing.append(p.seed)
