@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from meintorch.core.graph import Node, accumulate, node_name, pull, pull_many
-from meintorch.core.memory import Layout, Path, clone, layout_of, through
+from meintorch.core.memory import Layout, Path, clone, layout_of, memory_of, through
 from meintorch.core.primitive import CONSTANT, ELEMENTWISE, MULTILINEAR, STRUCTURAL, Primitive
 from meintorch.core.shapes import dtype_of, shape_of
 from meintorch.core.storage import CONSTANTS, Storage, constant, follow, put, through_writable
@@ -38,8 +38,12 @@ class DeadTrace(Trace):
 
     def wrap(self, value: Any, mask: Any) -> Traced:
         """Make a value with a mask."""
+        return self.moved(np.where(mask, 0, value), mask)
+
+    def moved(self, value: Any, mask: Any) -> Traced:
+        """Make a value with a mask, which is 0 where that is True already; it may be a view."""
         t = self.tensor()
-        t.value = np.where(mask, 0, value)
+        t.value = value
         t._trace = self
         t.note = mask
         return t
@@ -68,14 +72,20 @@ class DeadTrace(Trace):
                 mask = combine(mask, other)
             return self.wrap(prim.fun(*lowered[0], **lowered[1]), mask)
         if prim.dead == "any":  # a linear function of one array, entry by entry
-            return self.wrap(call.run(), next(iter(call.traced.values())).note)
+            return self.moved(call.run(), next(iter(call.traced.values())).note)
         if prim.kind is MULTILINEAR:
             return self.product(call)
         lived = call.with_every(lambda x: living(x, self), offsets=0)
         ans, counts = call.run(), prim.fun(*lived[0], **lived[1])
+        memories = [memory_of(t.value) for t in call.inputs]
+
+        def wrap(x: Any, count: Any) -> Traced:
+            memory = memory_of(x)
+            return (self.moved if any([m is memory for m in memories]) else self.wrap)(x, count == 0)
+
         if is_many(ans):
-            return rebuild(ans, [self.wrap(x, n == 0) for x, n in zip(ans, counts, strict=True)])
-        return self.wrap(ans, counts == 0)
+            return rebuild(ans, [wrap(x, n) for x, n in zip(ans, counts, strict=True)])
+        return wrap(ans, counts)
 
     # ------------------------------------------------------------ cotangents that are written into
 

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from meintorch.core.captured import SMALL
-from meintorch.core.graph import ReverseTrace, add_to, pull, pull_view, pull_write
-from meintorch.core.memory import is_writeable
+from meintorch.core.graph import ReverseTrace, add_to, can_add_into, pull, pull_view, pull_write
 from meintorch.core.primitive import ELEMENTWISE, Primitive, needs_of
 from meintorch.core.shapes import contract, fit
 from meintorch.core.storage import Place, place_of, replayed
@@ -404,7 +403,7 @@ def compile_entries(  # noqa: PLR0915 - four functions that share what they are 
         trace = s.trace
         if trace.__class__ is ReverseTrace:
             v = place.value()
-            if v.__class__ is ndarray and is_entry(index, v.ndim) and v.dtype.type is float64 and is_writeable(v):
+            if v.__class__ is ndarray and is_entry(index, v.ndim) and v.dtype.type is float64 and can_add_into(v):
                 n = trace.serial
                 trace.serial = n + 1
                 frame = getframe(1)
