@@ -180,7 +180,9 @@ def has_nan(ct: Any) -> bool:
         return False
     if ct.__class__ is np.ndarray and ct.size > 1 and ct.flags.c_contiguous and ct.dtype.kind == "f":
         flat = ct.reshape(-1)
-        total = np.dot(flat, flat)  # a sum of squares is NaN only if an entry is, and faster than a sum
+        # A sum of squares is NaN only if an entry is, and faster than a sum. Of more than 10,000 entries the product would
+        # wake the threads of BLAS, for which a busy machine may wait a hundred times longer than the sum takes.
+        total = np.dot(flat, flat) if ct.size <= 8192 else np.minimum.reduce(flat)
     else:
         total = np.add.reduce(ct, axis=None)
     return bool(np.isnan(total))

@@ -167,8 +167,7 @@ def select(mask: Any, g: Any) -> Any:
         h = g * mask
         if h.shape == mask.shape and h.flags.c_contiguous:
             h += 0.0  # makes 0 of -0
-            flat = h.reshape(-1)
-            if not np.isnan(np.dot(flat, flat)):
+            if not np.isnan(np.minimum.reduce(h, axis=None)):
                 return h
     return np.where(mask, g, 0)
 
