@@ -47,11 +47,10 @@ def peak(call: Callable[[], Any]) -> int:
     """Return the most memory that a call holds at one time, its result included."""
     call()  # what happens only once is not counted
     tracemalloc.start()
-    try:
-        call()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    call()
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return most
 
 
 def difference(result: Any, expected: Any) -> float:
