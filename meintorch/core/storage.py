@@ -75,6 +75,10 @@ class Step:
         given[where] = x if element is None else replaced(given[where], element, x)
         return self._prim, args, kwargs
 
+    def reads(self, index: slice) -> bool:
+        """Tell whether the view is that of a slice."""
+        return self._prim.fun is getitem and self._args[1].__class__ is slice and bool(self._args[1] == index)
+
     def is_imaginary_part(self) -> bool:
         """Tell whether the view is that of imaginary parts: gradients are df/dx - i df/dy."""
         return len(self._args) == 1 and not self._kwargs and bool(np.all(self._prim.fun(np.array([[1j]])) == 1))
@@ -407,6 +411,10 @@ def is_same(family: Family, target: Traced, index: Any, value: Traced) -> bool:
     """Tell whether ``target[index] = value`` ends ``target[index] op= ...``, which has been written through a view."""
     if getattr(value, "place", None) is None or value.place.family is not family:
         return False
+    if index.__class__ is slice and value.place.path is not None:
+        before, step = value.place.path
+        if before is target.place.path and isinstance(step, Step) and step.reads(index):
+            return True
     here, there = bottom(target[index]), bottom(value)  # type: ignore[index]
     if here.__class__ is not ndarray or here.dtype != there.dtype or here.shape != there.shape:
         return False

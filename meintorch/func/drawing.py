@@ -576,7 +576,7 @@ def picture(graph: dict[int, Vertex], title: str, *, values: bool, max_nodes: in
     layout = Layout([size_of(lines) for lines in rows], parents)
     words = [sentence(k, v, parents[k]) for k, v in enumerate(vertices)]
     w, h = round(layout.width), round(layout.height)
-    head = f'role="img" width="{w}" height="{h}" viewBox="0 0 {w} {h}"'
+    head = f'role="img" aria-label="{escape(title)}" width="{w}" height="{h}" viewBox="0 0 {w} {h}"'
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="meintorch-drawing" {head}>',
         f"<title>{escape(title)}</title>",
