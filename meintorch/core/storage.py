@@ -21,6 +21,7 @@ import itertools
 import weakref
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from operator import getitem
 from typing import Any
 
 import numpy as np
