@@ -600,10 +600,11 @@ def with_options(self: Tensor, ufunc: Any, method: str, args: tuple[Any, ...], k
     if method != "__call__" and "where" in kwargs:  # of a reduction: its row knows what it means
         rest["where"], where = where, True
     outs = tuple([adopted(out, ufunc, self) if isinstance(out, np.ndarray) else out for out in outs])
-    if ufunc is np.multiply and where is True and outs and outs[0] is args[0] and not rest:
+    if fun is np.multiply and where is True and outs and outs[0] is args[0] and not rest:
         product = args[0]
-        product *= args[1]  # see there how complex numbers are rounded
-        return product
+        if product.dtype.kind == "c" and not is_scalar(product):
+            product *= args[1]  # see there how complex numbers are rounded
+            return product
     if where is True or method != "__call__":
         ans = bind(primitive_of(fun), args, rest)
         if not outs:

@@ -427,7 +427,7 @@ def frozen(index: Any) -> Any:
     if index.__class__ is tuple:
         return tuple([frozen(part) for part in index])
     if index.__class__ is list:
-        return index if top_trace(index) is not None else np.array(index, np.intp if not index else None)
+        return array_of(index) if top_trace(index) is not None else np.array(index, np.intp if not index else None)
     if isinstance(index, ndarray):
         return index.copy()
     return index
