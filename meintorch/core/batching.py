@@ -17,7 +17,7 @@ import numpy as np
 
 from meintorch.core.memory import Layout, Path, bottom, clone_batch, layout_of, memory_of, through
 from meintorch.core.primitive import CONSTANT, ELEMENTWISE, STRUCTURAL, Primitive
-from meintorch.core.storage import Storage, arrays_in, constant, follow
+from meintorch.core.storage import Storage, add_at, arrays_in, constant, follow
 from meintorch.core.trace import Trace, Traced, here, is_many, rebuild, top_trace
 from meintorch.errors import BatchError, InPlaceError
 
@@ -135,7 +135,7 @@ class BatchTrace(Trace):
         batched = any([isinstance(part, Traced) for part in parts])
         if not bottom(view).flags.writeable:
             raise ValueError("assignment destination is read-only")
-        if add or batched or is_apart(parts):
+        if batched or is_apart(parts):
             for i in range(self.size):
                 to, at, x = view[i, ...], self.example(index, i), self.example(value, i)
                 if add:
@@ -149,7 +149,10 @@ class BatchTrace(Trace):
         extra = np.ndim(x) - mine - ndim
         if extra > 0:  # NumPy lets a value have axes of length one in front
             x = np.reshape(x, (*x.shape[:mine], *x.shape[mine + extra :]))
-        view[(slice(None), *parts)] = lift(x, mine, ndim)
+        if add:
+            add_at(view, (slice(None), *parts), lift(x, mine, ndim))
+        else:
+            view[(slice(None), *parts)] = lift(x, mine, ndim)
 
     def note_of_view(self, s: Storage, path: Path, value: Any) -> None:
         """Note nothing."""

@@ -41,6 +41,7 @@ from meintorch.core.memory import (
 )
 from meintorch.core.primitive import ELEMENTWISE, Primitive, registry
 from meintorch.core.primitive import constant as constant_row
+from meintorch.core.shapes import may_repeat
 from meintorch.core.trace import ENDED, Trace, Traced, array_of, bind, here, levels, rebuild, top_trace
 from meintorch.errors import InPlaceError
 
@@ -441,10 +442,18 @@ def put(part: Any, path: Path, index: Any, value: Any, add: bool) -> Any:
     if add:
         if not bottom(view).flags.writeable:  # np.add.at does not always look
             raise ValueError("assignment destination is read-only")
-        np.add.at(view, index, value)
+        add_at(view, index, value)
     else:
         view[index] = value
     return part
+
+
+def add_at(view: Any, index: Any, value: Any) -> None:
+    """Do ``np.add.at``; many times as fast where no entry is named twice."""
+    if isinstance(view, Traced) or may_repeat(index):
+        np.add.at(view, index, value)
+    else:
+        view[index] += value
 
 
 def last_written(shape: Shape, index: Any) -> Any:
