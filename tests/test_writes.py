@@ -670,12 +670,14 @@ def written_between_uses(x: Any) -> Any:
 @program(v)
 def a_sum_that_shares_its_tangent(x: Any) -> Any:
     b = x * 2.0
-    c = b + 0.7
-    d = -np.negative(b)
+    b[1] = x[0]
+    c, d, e, turned = b + 0.7, -np.negative(b), b.astype(float), np.where(mask, b, 2.0)
+    kept = np.concatenate([b]), +b, b - 0.5, np.roll(b, 0), np.real_if_close(b) * 1.0, b.conj() + 0.0
     b *= x
     c[0] = 1.0
     d[1:] += c[1:]
-    return b * c * d
+    e[2] = 3.0
+    return b * c * d * e * turned, *[k * k for k in kept]
 
 
 @program(v)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from meintorch import errors
+from meintorch.core.captured import SMALL
 from meintorch.func import (
     checkpoint,
     custom_jvp,
@@ -707,20 +708,27 @@ def test_holomorphic_functions_that_write() -> None:
     close(got, [(f(z + 1j * s) - f(z - 1j * s)) / 2e-6j for s in step], 1e-7)
 
 
-def test_a_constant_handed_to_a_lower_level_is_a_copy() -> None:
+@pytest.mark.parametrize("n", [4, SMALL + 4])  # of captured arrays small ones are copied anyway
+def test_a_constant_handed_to_a_lower_level_is_a_copy(n: int) -> None:
     """The inner argument is plain, so the inner level's buffer is a constant of the outer one, and is overwritten."""
+    x, d = normal(n), normal(n, seed=1)
 
     def f(x: Any) -> Any:
         def g(t: Any) -> Any:
             y = t * 1.0
-            total = np.sum(y * x * x)  # keeps y
+            y[0] = 3.0 * t[0]
+            total = np.sum(y * x) * np.sum(y)  # the outer level keeps y
             y[:] = 100.0
             return total + np.sum(y * t * x)
 
-        return np.sum(grad(g)(np.array([1.0, 2.0, 3.0, 4.0])))
+        return np.sum(grad(g)(t))
 
-    close(grad(f)(v), 2 * v + 100.0)
-    close(jvp(f, (v,), (w,))[1], (2 * v + 100.0) @ w)
+    t, times = np.linspace(1.0, 2.0, n), np.ones(n)
+    times[0] = 3.0
+    y = times * t
+    want = times * np.sum(y) + y * np.sum(times) + 100.0
+    close(grad(f)(x), want)
+    close(jvp(f, (x,), (d,))[1], want @ d)
 
 
 def test_stopped_values_are_copies_of_that_moment() -> None:
