@@ -1467,3 +1467,14 @@ def test_a_long_loop_of_writes_needs_no_recursion() -> None:
     g = grad(f)(v)
     np.testing.assert_array_equal(g, jacfwd(f)(v))
     assert np.sum(g) > 4000
+
+
+@pytest.mark.parametrize("derivative", [grad, lambda f: lambda x: jvp(f, (x,), (np.ones(2),))[1] * np.ones(2) / 2])
+def test_a_plain_array_that_a_function_hands_back_stays_what_it_was(derivative: Any) -> None:
+    def f(x: Any) -> Any:
+        const = np.ones(2)
+        a, c = np.atleast_1d(x, const)
+        c[:] = 5.0
+        return np.sum(a * const)
+
+    np.testing.assert_array_equal(derivative(f)(np.array([1.0, 2.0])), [5.0, 5.0])

@@ -45,8 +45,10 @@ class ForwardTrace(Trace):
         if not is_many(ans):
             ans = self.wrap(ans, self.fitted(tangent, ans, call))
         else:
-            pairs = zip(ans, tangent, strict=True)
-            parts = [self.wrap(x, self.fitted(t, x, call)) if dtype_of(x).kind in "fc" else x for x, t in pairs]
+            parts = []
+            for x, t in zip(ans, tangent, strict=True):
+                plain = dtype_of(x).kind not in "fc" or id(x) in call.plain
+                parts.append(x if plain else self.wrap(x, self.fitted(t, x, call)))
             ans = rebuild(ans, parts)
         follow(prim, ans, args, kwargs, self)
         return ans

@@ -94,18 +94,18 @@ class ReverseTrace(Trace):
         if is_many(ans):
             outputs = tuple([(shape_of(x), dtype_of(x)) for x in ans])
             node: Node = (self.count(), pull_many, parents, residuals, recipe, outputs, *where)
-            return rebuild(ans, [self._pick(node, i, x, call.inputs) for i, x in enumerate(ans)])
+            return rebuild(ans, [self._pick(node, i, x, call) for i, x in enumerate(ans)])
         return self.wrap(ans, (self.count(), pull, parents, residuals, recipe, *where), call.inputs)
 
     def nodes_of(self, found: Any) -> Any:
         """Return the node of a traced argument; of a sequence of arrays a list of (element, node)."""
         return [(i, self.node_of(t)) for i, t in found] if found.__class__ is list else self.node_of(found)
 
-    def _pick(self, node: Node, i: int, value: Any, inputs: list[Traced]) -> Any:
-        """Wrap one of several outputs; outputs without a derivative (integers, None) stay plain."""
-        if dtype_of(value).kind not in "fc":
+    def _pick(self, node: Node, i: int, value: Any, call: Call) -> Any:
+        """Wrap one of several outputs; those without a derivative (integers, None, an argument itself) stay plain."""
+        if dtype_of(value).kind not in "fc" or id(value) in call.plain:
             return value
-        return self.wrap(value, (self.count(), pull_pick, node, i, *node[-2:]), inputs)
+        return self.wrap(value, (self.count(), pull_pick, node, i, *node[-2:]), call.inputs)
 
     # ------------------------------------------------------------ arrays that are written into
 
