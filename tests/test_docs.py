@@ -140,7 +140,7 @@ def test_ci_runs_what_the_readme_promises():
     script = script.replace(".[dev,docs]", ".[docs]")
     promised = [block.body for block in blocks_of(README) if block.language == "bash"]
     commands = [command.strip() for body in promised for command in body.split("&&")]
-    assert "python -m pytest" in commands
+    assert "python -m pytest -n auto" in commands
     missing = [command for command in commands if command not in script]
     assert missing == ["mkdocs serve"]
     assert "mkdocs build --strict" in script
