@@ -15,8 +15,6 @@ import linecache
 import os
 import unicodedata
 from collections.abc import Callable, Sequence
-from html import escape
-from pathlib import Path
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -87,6 +85,8 @@ class Drawing(str):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the picture to a file, which a browser can open."""
+        from pathlib import Path  # noqa: PLC0415 - at the top it would slow down every import of meintorch
+
         Path(path).write_text(f'<?xml version="1.0" encoding="UTF-8"?>\n{self}\n', encoding="utf-8")
 
 
@@ -531,7 +531,7 @@ def source_of(node: Node) -> list[str]:
         return []
     text = linecache.getline(code.co_filename, line).encode()  # positions count bytes
     expression = text[start : end if last == line else None].decode(errors="replace").strip()
-    where = f"{Path(code.co_filename).name} line {line}, in {code.co_qualname}"
+    where = f"{code.co_filename.rpartition(os.sep)[2]} line {line}, in {code.co_qualname}"
     return [expression + ("" if last == line else " ..."), where] if expression else [where]
 
 
@@ -621,6 +621,13 @@ def sentence(k: int, vertex: Vertex, parents: list[int]) -> str:
     if vertex.gradient is not None:
         words += f", gradient {vertex.gradient.short}"
     return words + "."
+
+
+def escape(text: str) -> str:
+    """Return text as it may stand in XML."""
+    import html  # noqa: PLC0415 - at the top it would slow down every import of meintorch
+
+    return html.escape(text)
 
 
 def write_box(k: int, vertex: Vertex, place: Place, rows: list[tuple[str, str]]) -> str:
