@@ -25,6 +25,7 @@ from meintorch.core.primitive import CONSTANT, STRUCTURAL, Primitive, Step
 from meintorch.core.shapes import dtype_of, fit, may_repeat, shape_of
 from meintorch.core.storage import (
     Storage,
+    add_at,
     constant,
     follow,
     frozen,
@@ -303,7 +304,7 @@ def pull_view(node: Node, g: Any, cts: Slots, nodes: Slots, owned: Slots) -> Non
     if index is Ellipsis:
         view += g
     else:
-        scatter_add(view, index, g)
+        add_at(view, index, g)
 
 
 def pull_write(node: Node, g: Any, cts: Slots, nodes: Slots, owned: Slots) -> None:
@@ -349,14 +350,6 @@ def buffer_for(c: Any, owned: Any, layout: Layout, traced: bool) -> Any:
     if c is not None:
         buffer[...] = c
     return buffer
-
-
-def scatter_add(buffer: Any, index: Any, g: Any) -> None:
-    """Add ``g`` to ``buffer[index]``, as often as the index names an entry."""
-    if may_repeat(index):
-        np.add.at(buffer, index, g)
-    else:
-        buffer[index] = buffer[index] + g
 
 
 def accumulate(cts: Slots, nodes: Slots, owned: Slots, parent: Node, h: Any, fresh: bool) -> None:
