@@ -20,6 +20,7 @@ from meintorch.core.adoption import is_sole
 from meintorch.core.batching import BatchTrace
 from meintorch.core.captured import Captured
 from meintorch.core.dead import DeadTrace
+from meintorch.core.forms import forms
 from meintorch.core.forward import ForwardTrace
 from meintorch.core.graph import ReverseTrace, pull_pick
 from meintorch.core.memory import bottom, multiplied
@@ -830,13 +831,52 @@ class Calls(dict[Any, Any]):
 calls = Calls()
 
 
+def form_of(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return the generated function for the form of a call, None if there is none."""
+    if kwargs:
+        return forms[(fun, *map(type, args), *kwargs, *map(type, kwargs.values()))]
+    return forms[(fun, *map(type, args))]
+
+
 def specialised_ufunc(self: Tensor, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
-    """Do what `Tensor.__array_ufunc__` does; a plain call goes to the generated function."""
-    if method == "__call__" and not kwargs:
-        call = calls[ufunc]
-        if call is not None:
-            return call(*args)
-    return Tensor.__array_ufunc__(self, ufunc, method, *args, **kwargs)
+    """Do what `Tensor.__array_ufunc__` does, by a generated function where there is one."""
+    if method == "__call__":
+        if not kwargs:
+            call = calls[ufunc]
+            if call is not None:
+                return call(*args)
+        fun = ufunc
+    else:
+        fun = getattr(ufunc, method)
+    special = method == "at" or method == "outer" or "out" in kwargs or "where" in kwargs
+    form = None if special else form_of(fun, args, kwargs)
+    if form is None:
+        return Tensor.__array_ufunc__(self, ufunc, method, *args, **kwargs)
+    return form(*args, *kwargs.values())
+
+
+def specialised_function(
+    self: Tensor, fun: Callable[..., Any], types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Do what `Tensor.__array_function__` does, by a generated function where there is one for the form of the call."""
+    form = form_of(fun, args, kwargs)
+    if form is None:
+        return Tensor.__array_function__(self, fun, types, args, kwargs)
+    return form(*args, *kwargs.values())
+
+
+def operator_form(fun: Callable[..., Any]) -> tuple[Method, Method]:
+    """Make an operator's method and its reflected form, which call generated functions."""
+    prim = registry[fun]
+
+    def method(a: Any, b: Any) -> Any:
+        form = forms[fun, a.__class__, b.__class__]
+        return bind(prim, (a, b), {}) if form is None else form(a, b)
+
+    def reflected(b: Any, a: Any) -> Any:
+        return method(a, b)
+
+    return method, reflected
 
 
 OPERATORS: dict[str, tuple[Method, str]] = {
@@ -881,7 +921,8 @@ def reverse_trace(captured: Captured | None = None) -> ReverseTrace:
                 setattr(GraphTensor, f"__{name}__", specialise.compile_forward(prim, call, "left", 1))
                 setattr(GraphTensor, f"__r{name}__", specialise.compile_forward(prim, call, "right", 1))
         GraphTensor.__getitem__ = specialise.compile_getitem(registry[operator.getitem])
-        GraphTensor.__array_ufunc__ = specialised_ufunc
+        GraphTensor.__array_ufunc__, GraphTensor.__array_function__ = specialised_ufunc, specialised_function
+        GraphTensor.__matmul__, GraphTensor.__rmatmul__ = operator_form(operator.matmul)
         read, write_entry = specialise.compile_entries(Tensor.__getitem__, Tensor.__setitem__)
         BufferTensor.__getitem__, BufferTensor.__setitem__ = read, write_entry
     return ReverseTrace(captured)

@@ -12,7 +12,14 @@ import pytest
 from meintorch.core import specialise
 from meintorch.tensor import OPERATORS, BufferTensor, GraphTensor
 
-GENERATED = {"__array_ufunc__", "__getitem__", *[f"__{side}{name}__" for name in OPERATORS for side in ("", "r")]}
+GENERATED = {
+    "__array_ufunc__",
+    "__array_function__",
+    "__getitem__",
+    "__matmul__",
+    "__rmatmul__",
+    *[f"__{side}{name}__" for name in OPERATORS for side in ("", "r")],
+}
 
 
 def objects_left_by(call: Callable[[], Any]) -> int:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from meintorch.core.captured import SMALL
+from meintorch.core.forms import forms
 from meintorch.core.graph import ReverseTrace, add_to, can_add_into, pull, pull_view, pull_write
 from meintorch.core.primitive import ELEMENTWISE, Primitive, needs_of
 from meintorch.core.shapes import contract, fit
@@ -344,7 +345,8 @@ def compile_getitem(prim: Primitive) -> Callable[..., Any]:
                         t.place = Place(source.family, (source.path, itemgetter(index)))
                         source.family.join(t)
                     return t
-        return bind(prim, (a, index), {})
+        form = forms[prim.fun, a.__class__, kind]
+        return bind(prim, (a, index), {}) if form is None else form(a, index)
 
     back.__qualname__ = back_slice.__qualname__ = prim.name
     return forward

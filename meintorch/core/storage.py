@@ -299,6 +299,14 @@ def follow(
                 break
 
 
+def follow_view(t: Traced, x: Traced, prim: Primitive, args: Any, kwargs: Any, place: int | str) -> None:
+    """Let a result join the family of ``x``, the one argument that is traced, if it is a view of that."""
+    if memory_of(t.value) is memory_of(x.value):
+        source = place_of(x)
+        t.place = Place(source.family, (source.path, Step(prim, args, kwargs, (place, None), None)))
+        source.family.join(t)
+
+
 def holds(args: tuple[Any, ...], value: Any) -> bool:
     """Tell whether a result is the very array that an argument holds."""
     return any([isinstance(x, Traced) and x.value is value for x in args])
