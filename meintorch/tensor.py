@@ -848,7 +848,7 @@ def specialised_ufunc(self: Tensor, ufunc: Any, method: str, *args: Any, **kwarg
         fun = ufunc
     else:
         fun = getattr(ufunc, method)
-    special = method == "at" or method == "outer" or "out" in kwargs or "where" in kwargs
+    special = method in {"at", "outer"} or "out" in kwargs or "where" in kwargs
     form = None if special else form_of(fun, args, kwargs)
     if form is None:
         return Tensor.__array_ufunc__(self, ufunc, method, *args, **kwargs)

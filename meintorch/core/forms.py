@@ -139,8 +139,8 @@ def arguments_of(prim: Primitive, kinds: list[type], names: list[str]) -> list[A
         if kind in SEQUENCES and not several and (parameter in prim.rules or element >= 0):
             return None
         arguments.append(a)
-    several = len([a for a in arguments if a.several])
-    if several > 1 or not (several or any([a.is_traced for a in arguments])):
+    sequences = len([a for a in arguments if a.several])
+    if sequences > 1 or not (sequences or any([a.is_traced for a in arguments])):
         return None
     return arguments
 
@@ -272,11 +272,11 @@ class Form:
     def parents(self, parameter: str) -> str:
         """Write the node or nodes of a parameter that is traced."""
         if self.several is not None and parameter == self.several.parameter:
-            return "parents"
+            return "tuple(parents)"
         of_it = [a for a in self.traced if a.parameter == parameter]
         if of_it[0].element < 0:
             return f"{of_it[0].name}.note"
-        return f"[{', '.join([f'({a.element}, {a.name}.note)' for a in of_it])}]"
+        return f"({''.join([f'({a.element}, {a.name}.note), ' for a in of_it])})"
 
     def kept_names(self) -> str:
         """Write the names of the residuals."""

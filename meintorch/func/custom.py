@@ -296,7 +296,8 @@ class CustomJvp(Custom[P, R]):
                 dots = push(tangents, leaves, call)
             trace.end()
             pairs = [(d.note, ct) for d, ct in zip(dots, g, strict=True) if isinstance(d, Traced) and d._trace is trace]
-            cts, _ = walk([note for note, _ in pairs], [ct for _, ct in pairs], len(tangents))
+            with np.errstate(all="ignore"):
+                cts, _ = walk([note for note, _ in pairs], [ct for _, ct in pairs], len(tangents))
             return [zeros_like(x) if ct is None else ct for ct, x in zip(cts, leaves, strict=True)]
 
         self._prim = Primitive(
@@ -688,7 +689,8 @@ def replayed_vjp(g: Any, leaves: list[Any], call: Replay) -> list[Any]:
     outputs = own_outputs(outputs, call.mine)
     call.compare(outputs)
     pairs = [(x.note, ct) for x, ct in zip(outputs, g, strict=True) if isinstance(x, Traced) and x._trace is trace]
-    cts, _ = walk([note for note, _ in pairs], [ct for _, ct in pairs], len(leaves))
+    with np.errstate(all="ignore"):
+        cts, _ = walk([note for note, _ in pairs], [ct for _, ct in pairs], len(leaves))
     return [np.zeros(shape_of(x), dtype_of(x)) if ct is None else ct for ct, x in zip(cts, leaves, strict=True)]
 
 

@@ -146,7 +146,8 @@ class Pushforward:
         self._captured.check()
         given = tangents_like(self._trees, self._inputs, tangents)
         pairs = [(root, t) for root, t in zip(self._roots, given, strict=True) if root is not None]
-        cts, owned = walk([root for root, _ in pairs], [t for _, t in pairs], len(self._outputs))
+        with np.errstate(all="ignore"):
+            cts, owned = walk([root for root, _ in pairs], [t for _, t in pairs], len(self._outputs))
         return self._out_tree.unflatten(
             [finished(ct, o, like) for ct, o, like in zip(cts, owned, self._outputs, strict=True)]
         )
