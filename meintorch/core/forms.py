@@ -1,9 +1,10 @@
-"""Generated forward and backward functions for operations that are not elementwise, in reverse mode.
+"""Generated functions for the forms of calls, in reverse and in forward mode.
 
 A *form* is how a function is called: with so many arguments, of such classes, by such keywords. For each form that occurs
-a second time there is a function that does what `ReverseTrace.process` and `graph.pull` do, written out for that form: no
-search through the arguments, no tables of what is traced. What classes do not decide is handed to `bind`, which defines
-what these functions must do. `meintorch.core.specialise` has those of elementwise operations, and turns all this off.
+a second time there is a function that does what the trace's ``process`` (and `graph.pull`) does, written out for that
+form: no search through the arguments, no tables of what is traced. What classes do not decide is handed to `bind`, which
+defines what these functions must do. `meintorch.core.specialise` has those of elementwise operations in reverse mode,
+which are faster still, and turns all this off.
 """
 
 from __future__ import annotations
@@ -15,13 +16,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from meintorch.core.captured import SMALL
+from meintorch.core.forward import ForwardTrace, fitted, tangent_or_zeros, times
 from meintorch.core.graph import ReverseTrace, accumulate, add_into, add_to, sole
 from meintorch.core.primitive import (
     COMPOSITE,
     CONSTANT,
     ELEMENTWISE,
+    LINEAR,
+    MULTILINEAR,
     STRUCTURAL,
     Primitive,
+    Recipe,
     Step,
     base_name,
     find,
@@ -29,7 +34,7 @@ from meintorch.core.primitive import (
 )
 from meintorch.core.shapes import dtype_of, dtypes_of, fit, shape_of, shapes_of
 from meintorch.core.storage import follow, follow_view
-from meintorch.core.trace import bind, caller, is_many, kept, top_trace
+from meintorch.core.trace import Trace, bind, caller, is_many, kept, top_trace
 
 ndarray = np.ndarray
 SEQUENCES = {tuple, list}
@@ -55,7 +60,12 @@ def is_plain(xs: Any) -> bool:
 
 def is_known(kind: type) -> bool:
     """Tell whether a class may be part of a form; those of users would be kept alive."""
-    return kind is ReverseTrace.tensor or kind is ndarray or kind in SEQUENCES or is_free(kind)
+    return is_traced(kind) or kind is ndarray or kind in SEQUENCES or is_free(kind)
+
+
+def is_traced(kind: type) -> bool:
+    """Tell whether a class is that of values traced in reverse or in forward mode."""
+    return kind is ReverseTrace.tensor or kind is ForwardTrace.tensor
 
 
 class Argument(NamedTuple):
@@ -71,7 +81,7 @@ class Argument(NamedTuple):
     @property
     def is_traced(self) -> bool:
         """Whether it is a traced value itself."""
-        return self.kind is ReverseTrace.tensor
+        return is_traced(self.kind)
 
     @property
     def value(self) -> str:
@@ -101,7 +111,8 @@ class Forms(dict[Any, Any]):
             def made(*values: Any) -> Any:
                 ans = bind(prim, values[:positional], dict(zip(names, values[positional:], strict=True)))
                 if prim.kind is not COMPOSITE:
-                    self[form] = None if is_many(ans) else Form(prim, arguments).compiled()
+                    kind = ForwardForm if ForwardTrace.tensor in kinds else Form
+                    self[form] = None if is_many(ans) else kind(prim, arguments).compiled()
                 return ans
 
         self[form] = made
@@ -139,14 +150,19 @@ def arguments_of(prim: Primitive, kinds: list[type], names: list[str]) -> list[A
         if kind in SEQUENCES and not several and (parameter in prim.rules or element >= 0):
             return None
         arguments.append(a)
+    traced = {a.kind for a in arguments if a.is_traced}
     sequences = len([a for a in arguments if a.several])
-    if sequences > 1 or not (sequences or any([a.is_traced for a in arguments])):
+    if sequences > 1 or len(traced) > 1 or not (sequences or traced):
+        return None
+    if sequences and ForwardTrace.tensor in traced:
         return None
     return arguments
 
 
 class Form:
-    """Writes the functions of one form."""
+    """Writes the functions of one form, in reverse mode."""
+
+    trace: type[Trace] = ReverseTrace
 
     def __init__(self, prim: Primitive, arguments: list[Argument]) -> None:
         self.prim = prim
@@ -154,10 +170,10 @@ class Form:
         self.traced = [a for a in arguments if a.is_traced]
         self.several = next((a for a in arguments if a.several), None)
         self.parameters = tuple(dict.fromkeys([a.parameter for a in arguments if a.is_traced or a.several]))
-        self.recipe = prim.recipe(self.parameters)
+        self.recipe = self.recipe_of(prim)
         self.namespace: dict[str, Any] = {
             "__name__": __name__,  # by which errors tell the user's frames from ours
-            "T": ReverseTrace.tensor,
+            "T": self.trace.tensor,
             "SMALL": SMALL,
             "fun": prim.fun,
             "ndarray": ndarray,
@@ -173,12 +189,18 @@ class Form:
         """Return the forward function, None if the form is left to the plain ones."""
         if self.several is not None and self.several.parameter in self.recipe.needed:
             return None  # a rule keeps the arrays of the sequence
-        source = "\n".join([*self.backward(), *self.forward()])
+        view = [] if self.prim.kind is ELEMENTWISE else self.view()
+        source = "\n".join([*self.backward(), *self.values(), *self.noted(), *view, "    return t"])
         exec(compile(source, f"<meintorch: {self.prim.name}>", "exec"), self.namespace)
-        for name in ("back", "forward"):
-            self.namespace[name].__qualname__ = self.prim.name
+        for made in self.namespace.values():
+            if getattr(made, "__globals__", None) is self.namespace:
+                made.__qualname__ = self.prim.name
         forward: Callable[..., Any] = self.namespace["forward"]
         return forward
+
+    def recipe_of(self, prim: Primitive) -> Recipe:
+        """Return the rules for the traced parameters."""
+        return prim.recipe(self.parameters)
 
     def call(self, fun: str, *, inside: bool) -> str:
         """Write a call of the row's function with the values inside, or of `bind` with those or with the arguments."""
@@ -189,8 +211,8 @@ class Form:
         pairs = ", ".join([f"{k!r}: {v}" for k, v in keywords])
         return f"bind(prim, ({''.join([p + ', ' for p in positional])}), {{{pairs}}})"
 
-    def forward(self) -> list[str]:
-        """Write the function that runs the operation and notes its node."""
+    def values(self) -> list[str]:
+        """Write the beginning of the forward function, which runs the operation on what is inside."""
         lines = [f"def forward({', '.join([a.name for a in self.arguments])}):"]
         otherwise = f"return {self.call('bind', inside=False)}"
         first = self.traced[0] if self.traced else None
@@ -226,19 +248,26 @@ class Form:
             plain = "top_trace(" + self.several.value + ") is None"
         else:
             plain = " and ".join([f"{a.value}.__class__ is ndarray" for a in self.traced])
-        lines += [
+        return [
+            *lines,
             f"    if {plain}:",
             f"        ans = {self.call('fun', inside=True)}",
             "    else:",
             f"        ans = {self.call('bind', inside=True)}",
             "    if ans.__class__ is not ndarray and (ans.__class__ is complex or is_many(ans)):",
             f"        {otherwise}",
-            "    code, offset = caller()",
         ]
-        residuals = [self.residual(need) for need in self.recipe.needed]
-        lines += [f"    r{k} = {text}" for k, text in enumerate(residuals)]
+
+    def residuals(self) -> list[str]:
+        """Write the residuals."""
+        return [f"    r{k} = {self.residual(need)}" for k, need in enumerate(self.recipe.needed)]
+
+    def noted(self) -> list[str]:
+        """Write what makes the node, and the traced value that has it."""
         parents = "".join([self.parents(parameter) + ", " for parameter in self.parameters])
-        lines += [
+        return [
+            "    code, offset = caller()",
+            *self.residuals(),
             "    n = trace.serial",
             "    trace.serial = n + 1",
             "    t = T()",
@@ -246,9 +275,6 @@ class Form:
             "    t._trace = trace",
             f"    t.note = (n, back, {parents}{self.kept_names()}code, offset)",
         ]
-        if self.prim.kind is not ELEMENTWISE:
-            lines += self.view()
-        return [*lines, "    return t"]
 
     def view(self) -> list[str]:
         """Write what makes a view of an argument join that one's family."""
@@ -307,8 +333,7 @@ class Form:
             return f"{what}{'s' if a.several else ''}_of({a.value})"
         return self.kept_value(a)
 
-    @staticmethod
-    def kept_value(a: Argument) -> str:
+    def kept_value(self, a: Argument) -> str:
         """Write the value of an argument as it is now, whatever the user writes into an array later."""
         if a.kind is ndarray:
             return f"{a.name}.copy() if {a.name}.size <= SMALL else kept({a.name}, trace.captured, code, offset)"
@@ -362,4 +387,94 @@ class Form:
             f"        add_into(step{k}, ({self.kept_names()}), p{k}, g, cts, nodes, owned)",
             "    else:",
             *["        " + line for line in lines],
+        ]
+
+
+class ForwardForm(Form):
+    """Writes the function of one form in forward mode, which pushes tangents as `forward.push` does."""
+
+    trace = ForwardTrace
+
+    def recipe_of(self, prim: Primitive) -> Recipe:
+        """Return the rules for the traced parameters: their own forward rules, or the partial derivatives."""
+        return prim.recipe(self.parameters, prim.kind is not ELEMENTWISE and self.has_jvps(prim))
+
+    def has_jvps(self, prim: Primitive) -> bool:
+        """Tell whether there are forward rules for all traced parameters."""
+        return all([name in prim.jvps for name in self.parameters])
+
+    def compiled(self) -> Callable[..., Any] | None:
+        """Return the function, None if the form is left to the plain ones."""
+        known = self.prim.kind in {LINEAR, MULTILINEAR, ELEMENTWISE} or self.has_jvps(self.prim)
+        if not known or any([step.sequence for step in self.recipe.steps]):
+            return None
+        self.namespace |= {f.__name__: f for f in (fitted, tangent_or_zeros, times)}
+        self.namespace["errstate"] = np.errstate
+        return super().compiled()
+
+    def backward(self) -> list[str]:
+        """Write nothing: there is no backward pass."""
+        return []
+
+    def kept_value(self, a: Argument) -> str:
+        """Write the value of an argument: nothing is kept."""
+        return a.value
+
+    def on_tangents(self, fun: Callable[[Argument], str]) -> str:
+        """Write a call of the row's function on other values, by way of `bind` as they may be traced."""
+        positional = "".join([fun(a) + ", " for a in self.arguments if not a.keyword])
+        keywords = ", ".join([f"{a.parameter!r}: {fun(a)}" for a in self.arguments if a.keyword])
+        return f"bind(prim, ({positional}), {{{keywords}}})"
+
+    def tangent(self) -> list[str]:
+        """Write the tangent of the output."""
+        prim = self.prim
+
+        def zeros(a: Argument) -> str:
+            if a.is_traced:
+                return f"{a.name}.note"
+            if a.parameter in prim.offsets:
+                return f"(None if {a.name} is None else 0)"
+            return f"tangent_or_zeros({a.name}, trace)" if a.parameter in prim.rules else a.name
+
+        if prim.kind is LINEAR:
+            return [f"d = {self.on_tangents(zeros)}"]
+        if prim.kind is MULTILINEAR:
+            terms = [
+                self.on_tangents(lambda a, b=b: f"{a.name}.note" if a is b else a.value)  # type: ignore[misc]
+                for b in self.traced
+            ]
+            return [f"d = {' + '.join(terms)}"]
+        lines = [line[4:] for line in self.residuals()]
+        sign, terms = "", []
+        for k, (step, a) in enumerate(zip(self.recipe.steps, self.traced, strict=True)):
+            picks = ", ".join([f"r{i}" for i in step.picks])
+            if not step.partial:
+                term = f"d{k}({a.name}.note, {picks})"
+            elif picks:
+                term = f"times(d{k}({picks}), {a.name}.note)"
+            else:
+                partial = step.rule()
+                sign = " - " if partial == -1 else " + "
+                factor = f"d{k}() * " if abs(partial) != 1 else ""
+                terms += [sign, f"{factor}{a.name}.note"]
+                continue
+            terms += [" + ", term]
+        text = "".join(terms)
+        return [*lines, f"d = {text[3:] if text.startswith(' + ') else text.strip()}"]
+
+    def noted(self) -> list[str]:
+        """Write what makes the tangent, and the traced value that has it."""
+        lines = self.tangent()
+        if self.prim.kind is LINEAR or not any([step.picks or not step.partial for step in self.recipe.steps]):
+            lines = ["    " + line for line in lines]
+        else:
+            lines = ['    with errstate(all="ignore"):', *["        " + line for line in lines]]
+        return [
+            "    trace.serial += 0  # which raises if the trace has ended",
+            *lines,
+            "    t = T()",
+            "    t.value = ans",
+            "    t._trace = trace",
+            "    t.note = fitted(d, ans)",
         ]

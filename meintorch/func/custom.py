@@ -26,7 +26,7 @@ from meintorch.core.storage import CONSTANTS, ValueTrace, as_running, follow, se
 from meintorch.core.trace import Traced, bind, caller, here, is_many, top_trace
 from meintorch.errors import EscapedTensorError, InPlaceError, NoRuleError, RowError, TreeError
 from meintorch.func._transform import P, R, Transformed, settled_tree
-from meintorch.tensor import DualTensor
+from meintorch.tensor import Tensor
 
 SIGNATURE = "leaves, call, saved=None"
 
@@ -457,6 +457,13 @@ class Checkpoint(Transformed[P, R]):
         return result
 
 
+class SegmentTensor(Tensor):
+    """A Tensor of a checkpointed function that runs on the values inside its inputs."""
+
+    __slots__ = ()
+    __init__ = object.__init__
+
+
 class Segment(ValueTrace):
     """Runs a function on the values inside its traced inputs, and notes what else it met: what it closes over.
 
@@ -476,7 +483,7 @@ class Segment(ValueTrace):
         super().end()
         self.seen.clear()
 
-    tensor = DualTensor
+    tensor = SegmentTensor
 
     def wrap(self, value: Any) -> Traced:
         """Make a value of this trace."""
