@@ -20,7 +20,7 @@ from meintorch.core.adoption import is_sole
 from meintorch.core.batching import BatchTrace
 from meintorch.core.captured import Captured
 from meintorch.core.dead import DeadTrace
-from meintorch.core.forms import forms
+from meintorch.core.forms import form_of, forms
 from meintorch.core.forward import ForwardTrace
 from meintorch.core.graph import ReverseTrace, pull_pick
 from meintorch.core.memory import bottom, multiplied
@@ -829,13 +829,6 @@ class Calls(dict[Any, Any]):
 
 
 calls = Calls()
-
-
-def form_of(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return the generated function for the form of a call, None if there is none."""
-    if kwargs:
-        return forms[(fun, *map(type, args), *kwargs, *map(type, kwargs.values()))]
-    return forms[(fun, *map(type, args))]
 
 
 def specialised_ufunc(self: Tensor, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:

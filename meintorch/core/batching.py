@@ -42,6 +42,10 @@ class BatchTrace(Trace):
     def process(self, prim: Primitive, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a primitive on all examples."""
         self.check_alive()
+        if prim.kind is ELEMENTWISE and prim.batch is None and not kwargs:
+            operands = self.operands(args)
+            if operands is not None:
+                return self.wrap(prim.fun(*operands))
         if prim.kind is STRUCTURAL:  # what it returns depends on shapes and dtypes, which all examples share
             return prim.fun(*self.example(args, 0), **self.example(kwargs, 0))
         rule = prim.batch or (elementwise_batch if is_elementwise(prim) else None)
@@ -60,6 +64,19 @@ class BatchTrace(Trace):
             self.is_view(prim, ans, args, kwargs, None, copied=False)
         follow(prim, ans, args, kwargs, self, copied=copied)
         return ans
+
+    def operands(self, args: tuple[Any, ...]) -> list[Any] | None:
+        """Return arguments as `elementwise_batch` runs a function on them; None if one is neither an array nor a number."""
+        ndim = 0
+        for x in args:
+            kind = x.__class__
+            if kind is self.tensor:
+                ndim = max(ndim, x.value.ndim - 1)
+            elif kind is np.ndarray:
+                ndim = max(ndim, x.ndim)
+            elif kind is not float and kind is not int and kind is not np.float64:
+                return None
+        return [lift(x.value, True, ndim) if getattr(x, "_trace", None) is self else x for x in args]
 
     def one_by_one(self, prim: Primitive, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a primitive on one example after the other, and stack what it returns."""

@@ -101,6 +101,8 @@ class Forms(dict[Any, Any]):
         names = [x for x in rest if x.__class__ is str]
         kinds = [x for x in rest if x.__class__ is not str]
         if not all([is_known(kind) for kind in kinds]):
+            if all([is_known(kind) or kind.__module__.startswith("meintorch.") for kind in kinds]):
+                self[form] = None
             return None
         prim = find(fun)
         arguments = None if prim is None else arguments_of(prim, kinds, names)
@@ -120,6 +122,19 @@ class Forms(dict[Any, Any]):
 
 
 forms = Forms()
+
+
+def form_of(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return the generated function for the form of a call, None if there is none."""
+    if kwargs:
+        return forms[(fun, *map(type, args), *kwargs, *map(type, kwargs.values()))]
+    return forms[(fun, *map(type, args))]
+
+
+def apply(prim: Primitive, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Do what `bind` does, by a generated function where there is one."""
+    form = form_of(prim.fun, args, kwargs)
+    return bind(prim, args, kwargs) if form is None else form(*args, *kwargs.values())
 
 
 def arguments_of(prim: Primitive, kinds: list[type], names: list[str]) -> list[Argument] | None:
@@ -178,7 +193,10 @@ class Form:
             "fun": prim.fun,
             "ndarray": ndarray,
             "prim": prim,
-            **{f.__name__: f for f in (accumulate, add_into, add_to, bind, caller, dtype_of, dtypes_of, fit, follow)},
+            **{
+                f.__name__: f
+                for f in (accumulate, add_into, add_to, apply, bind, caller, dtype_of, dtypes_of, fit, follow)
+            },
             **{f.__name__: f for f in (follow_view, is_free, is_many, is_plain, kept, shape_of, shapes_of, sole)},
             "top_trace": top_trace,
             **{f"d{k}": step.rule for k, step in enumerate(self.recipe.steps)},
@@ -202,19 +220,20 @@ class Form:
         """Return the rules for the traced parameters."""
         return prim.recipe(self.parameters)
 
-    def call(self, fun: str, *, inside: bool) -> str:
-        """Write a call of the row's function with the values inside, or of `bind` with those or with the arguments."""
-        positional = [a.value if inside else a.name for a in self.arguments if not a.keyword]
-        keywords = [(a.parameter, a.value if inside else a.name) for a in self.arguments if a.keyword]
-        if fun == "fun":
-            return f"fun({', '.join([*positional, *[f'{k}={v}' for k, v in keywords]])})"
-        pairs = ", ".join([f"{k!r}: {v}" for k, v in keywords])
-        return f"bind(prim, ({''.join([p + ', ' for p in positional])}), {{{pairs}}})"
+    def run(self, given: Callable[[Argument], str]) -> str:
+        """Write a call of the row's function with what is ``given`` for each argument."""
+        positional = [given(a) for a in self.arguments if not a.keyword]
+        return f"fun({', '.join([*positional, *[f'{a.parameter}={given(a)}' for a in self.arguments if a.keyword]])})"
+
+    def pair(self, given: Callable[[Argument], str]) -> str:
+        """Write the positional arguments as a tuple and the others as a dict."""
+        positional = "".join([given(a) + ", " for a in self.arguments if not a.keyword])
+        return f"({positional}), {{{', '.join([f'{a.parameter!r}: {given(a)}' for a in self.arguments if a.keyword])}}}"
 
     def values(self) -> list[str]:
         """Write the beginning of the forward function, which runs the operation on what is inside."""
         lines = [f"def forward({', '.join([a.name for a in self.arguments])}):"]
-        otherwise = f"return {self.call('bind', inside=False)}"
+        otherwise = f"return bind(prim, {self.pair(lambda a: a.name)})"
         first = self.traced[0] if self.traced else None
         lines.append(f"    trace = {'None' if first is None else first.name + '._trace'}")
         for a in self.traced[1:]:
@@ -251,9 +270,9 @@ class Form:
         return [
             *lines,
             f"    if {plain}:",
-            f"        ans = {self.call('fun', inside=True)}",
+            f"        ans = {self.run(lambda a: a.value)}",
             "    else:",
-            f"        ans = {self.call('bind', inside=True)}",
+            f"        ans = apply(prim, {self.pair(lambda a: a.value)})",
             "    if ans.__class__ is not ndarray and (ans.__class__ is complex or is_many(ans)):",
             f"        {otherwise}",
         ]
@@ -278,7 +297,7 @@ class Form:
 
     def view(self) -> list[str]:
         """Write what makes a view of an argument join that one's family."""
-        args, kwargs = self.call("bind", inside=False)[len("bind(prim, ") : -1].rsplit(", {", 1)
+        call = self.pair(lambda a: a.name)
         lines = ["    if ans.__class__ is ndarray:"]
         same = "".join([f" or ans is {a.value}" for a in self.traced])
         if len(self.traced) == 1 and self.several is None:
@@ -286,14 +305,14 @@ class Form:
             place = repr(a.parameter) if a.keyword else self.arguments.index(a)
             lines += [
                 f"        if ans.base is not None{same}:",
-                f"            follow_view(t, {a.name}, prim, {args}, {{{kwargs}, {place})",
+                f"            follow_view(t, {a.name}, prim, {call}, {place})",
             ]
         else:
             lines += [
                 f"        if ans.base is not None{same}:" if self.several is None else "        if True:",
-                f"            follow(prim, t, {args}, {{{kwargs}, trace)",
+                f"            follow(prim, t, {call}, trace)",
             ]
-        return [*lines, "    elif hasattr(ans, '_trace'):", f"        follow(prim, t, {args}, {{{kwargs}, trace)"]
+        return [*lines, "    elif hasattr(ans, '_trace'):", f"        follow(prim, t, {call}, trace)"]
 
     def parents(self, parameter: str) -> str:
         """Write the node or nodes of a parameter that is traced."""
@@ -420,11 +439,10 @@ class ForwardForm(Form):
         """Write the value of an argument: nothing is kept."""
         return a.value
 
-    def on_tangents(self, fun: Callable[[Argument], str]) -> str:
-        """Write a call of the row's function on other values, by way of `bind` as they may be traced."""
-        positional = "".join([fun(a) + ", " for a in self.arguments if not a.keyword])
-        keywords = ", ".join([f"{a.parameter!r}: {fun(a)}" for a in self.arguments if a.keyword])
-        return f"bind(prim, ({positional}), {{{keywords}}})"
+    def on_tangents(self, given: Callable[[Argument], str]) -> str:
+        """Write a call of the row's function on tangents."""
+        plain = " and ".join([f"{a.name}.note.__class__ is ndarray" for a in self.traced])
+        return f"({self.run(given)} if {plain} else apply(prim, {self.pair(given)}))"
 
     def tangent(self) -> list[str]:
         """Write the tangent of the output."""
