@@ -299,13 +299,18 @@ class Form:
         """Write what makes a view of an argument join that one's family."""
         call = self.pair(lambda a: a.name)
         lines = ["    if ans.__class__ is ndarray:"]
+        plain = all([a.is_traced or is_free(a.kind) or a.kind is tuple for a in self.arguments])
         same = "".join([f" or ans is {a.value}" for a in self.traced])
-        if len(self.traced) == 1 and self.several is None:
+        if len(self.traced) == 1 and plain:
             (a,) = self.traced
             place = repr(a.parameter) if a.keyword else self.arguments.index(a)
+            positional = ", ".join([b.name if b is not a else "None" for b in self.arguments if not b.keyword])
+            keywords = ", ".join(
+                [f"{b.parameter!r}: {b.name if b is not a else None}" for b in self.arguments if b.keyword]
+            )
             lines += [
                 f"        if ans.base is not None{same}:",
-                f"            follow_view(t, {a.name}, prim, {call}, {place})",
+                f"            follow_view(t, {a.name}, prim, [{positional}], {{{keywords}}}, {place})",
             ]
         else:
             lines += [
