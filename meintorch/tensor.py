@@ -10,6 +10,7 @@ import math
 import operator
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,7 +21,7 @@ from meintorch.core.adoption import is_sole
 from meintorch.core.batching import BatchTrace
 from meintorch.core.captured import Captured
 from meintorch.core.dead import DeadTrace
-from meintorch.core.forms import form_of, forms
+from meintorch.core.forms import form_of, forms, warming
 from meintorch.core.forward import ForwardTrace
 from meintorch.core.graph import ReverseTrace, pull_pick
 from meintorch.core.memory import bottom, multiplied
@@ -824,7 +825,15 @@ class Calls(dict[Any, Any]):
     """Generated functions by ufunc, made when first met; None for a ufunc that has none."""
 
     def __missing__(self, ufunc: Any) -> Any:
-        made = self[ufunc] = specialise.call_of(primitive_of(ufunc))
+        prim = primitive_of(ufunc)
+        made = None
+        if specialise.has_call(prim):
+
+            def plain(*args: Any) -> Any:
+                return bind(prim, args, {})
+
+            made = warming(plain, partial(specialise.call_of, prim), partial(self.__setitem__, ufunc))
+        self[ufunc] = made
         return made
 
 
@@ -922,15 +931,15 @@ def specialised() -> None:
     if not specialise.enabled or "__array_ufunc__" in vars(GraphTensor):
         return
     for name, (fun, call) in OPERATORS.items():
-        prim = registry[fun]
-        if len(prim.rules) == 1:
-            setattr(GraphTensor, f"__{name}__", specialise.compile_forward(prim, call, "unary", 1))
-        else:
-            setattr(GraphTensor, f"__{name}__", specialise.compile_forward(prim, call, "left", 1))
-            setattr(GraphTensor, f"__r{name}__", specialise.compile_forward(prim, call, "right", 1))
-            of_forms = operator_form(fun)
-            setattr(DualTensor, f"__{name}__", of_forms[0])
-            setattr(DualTensor, f"__r{name}__", of_forms[1])
+        unary = len(registry[fun].rules) == 1
+        for method, form in {f"__{name}__": "unary" if unary else "left", f"__r{name}__": "right"}.items():
+            if hasattr(Tensor, method):
+                make = partial(specialise.compile_forward, registry[fun], call, form, 1)
+                install = partial(setattr, GraphTensor, method)
+                install(warming(getattr(Tensor, method), make, install))
+        if not unary:
+            for method, made in zip((f"__{name}__", f"__r{name}__"), operator_form(fun), strict=True):
+                setattr(DualTensor, method, made)
     GraphTensor.__getitem__ = specialise.compile_getitem(registry[operator.getitem])
     GraphTensor.__array_ufunc__ = specialised_ufunc
     DualTensor.__array_ufunc__ = of_form_ufunc

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meintorch.core import specialise
+from meintorch.core import forms, specialise
 from meintorch.tensor import OPERATORS, BufferTensor, DualTensor, GraphTensor
+
+forms.WARM = 1  # functions are generated after the first call, so that the tests meet them
 
 GENERATED = {
     "__array_ufunc__",

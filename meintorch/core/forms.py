@@ -10,6 +10,7 @@ which are faster still, and turns all this off.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import EllipsisType, NoneType
 from typing import Any, NamedTuple
 
@@ -37,6 +38,7 @@ from meintorch.core.storage import follow, follow_view
 from meintorch.core.trace import Trace, bind, caller, is_many, kept, top_trace
 
 ndarray = np.ndarray
+WARM = 32  # calls before a function is generated
 SEQUENCES = {tuple, list}
 FREE = {int, float, complex, bool, str, NoneType, slice, EllipsisType, type}
 
@@ -89,6 +91,24 @@ class Argument(NamedTuple):
         return f"v_{self.name}" if self.is_traced or self.several else self.name
 
 
+def warming(plain: Callable[..., Any], make: Callable[[], Any], install: Callable[[Any], object]) -> Callable[..., Any]:
+    """Return a function that does what ``plain`` does; when it is called often, what ``make`` returns takes its place.
+
+    To generate a function takes as long as some dozens of plain calls.
+    """
+    left = WARM
+
+    def first(*args: Any) -> Any:
+        nonlocal left
+        left -= 1
+        ans = plain(*args)
+        if left <= 0:
+            install(make())
+        return ans
+
+    return first
+
+
 class Forms(dict[Any, Any]):
     """Generated functions by form: the function, the classes of its arguments, and the names and classes of keywords.
 
@@ -96,7 +116,7 @@ class Forms(dict[Any, Any]):
     """
 
     def __missing__(self, form: Any) -> Any:
-        """Return a plain function for a form that is met the first time; it makes the one that then takes its place."""
+        """Return a plain function for a form that is met the first time."""
         fun, *rest = form
         names = [x for x in rest if x.__class__ is str]
         kinds = [x for x in rest if x.__class__ is not str]
@@ -108,17 +128,29 @@ class Forms(dict[Any, Any]):
         arguments = None if prim is None else arguments_of(prim, kinds, names)
         made: Any = None
         if prim is not None and arguments is not None:
-            positional = len(kinds) - len(names)
-
-            def made(*values: Any) -> Any:
-                ans = bind(prim, values[:positional], dict(zip(names, values[positional:], strict=True)))
-                if prim.kind is not COMPOSITE:
-                    kind = ForwardForm if ForwardTrace.tensor in kinds else Form
-                    self[form] = None if is_many(ans) else kind(prim, arguments).compiled()
-                return ans
-
+            made = self.plain(form, prim, arguments, len(kinds) - len(names), names)
         self[form] = made
         return made
+
+    def plain(
+        self, form: Any, prim: Primitive, arguments: list[Argument], positional: int, names: list[str]
+    ) -> Callable[..., Any]:
+        """Return the plain function of a form, which in time gives place to a generated one."""
+        many = False
+
+        def run(*values: Any) -> Any:
+            nonlocal many
+            ans = bind(prim, values[:positional], dict(zip(names, values[positional:], strict=True)))
+            many = is_many(ans)
+            return ans
+
+        def make() -> Callable[..., Any] | None:
+            traced = {a.kind for a in arguments}
+            return (
+                None if many else (ForwardForm if ForwardTrace.tensor in traced else Form)(prim, arguments).compiled()
+            )
+
+        return run if prim.kind is COMPOSITE else warming(run, make, partial(self.__setitem__, form))
 
 
 forms = Forms()

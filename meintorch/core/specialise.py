@@ -465,12 +465,13 @@ def compile_entries(  # noqa: PLR0915 - four functions that share what they are 
 FITS = ((), np.dtype(np.float64))  # of a value that is written into an entry
 
 
-def call_of(prim: Primitive) -> Callable[..., Any] | None:
-    """Return the generated function for calling a ufunc on traced values; None if the row is not elementwise."""
-    if not enabled or prim.kind is not ELEMENTWISE or any(rule is None for rule in prim.rules.values()):
-        return None
+def call_of(prim: Primitive) -> Callable[..., Any]:
+    """Return the generated function for calling a ufunc on traced values."""
     if len(prim.rules) == 1:
         return compile_forward(prim, "fun(v)", "unary", 2)
-    if len(prim.rules) == 2:
-        return compile_forward(prim, "fun(x1, x2)", "call", 3)
-    return None
+    return compile_forward(prim, "fun(x1, x2)", "call", 3)
+
+
+def has_call(prim: Primitive) -> bool:
+    """Tell whether there can be a generated function for calling a ufunc."""
+    return prim.kind is ELEMENTWISE and len(prim.rules) in {1, 2} and None not in prim.rules.values()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meintorch.core import specialise
+from meintorch.core import forms, specialise
 from meintorch.func import grad, value_and_grad, vjp
 from meintorch.tensor import GraphTensor
 from tests.cases import Case
@@ -152,3 +152,13 @@ def product_of_rows(x: Any) -> Any:
     g = np.tile(x[:3], N // 3)
     g[:3] += x.reshape(-1, 3).sum(axis=0)
     return g
+
+
+def test_a_function_is_generated_only_for_what_is_called_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forms, "WARM", 3)
+    installed: list[str] = []
+    first = forms.warming(lambda x: 2 * x, lambda: "generated", installed.append)
+    assert [first(k) for k in range(2)] == [0, 2]
+    assert installed == []
+    assert first(5) == 10
+    assert installed == ["generated"]
