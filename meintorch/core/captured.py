@@ -1,10 +1,10 @@
 """Captured arrays: plain arrays of the user's that a graph keeps, and that may be written to before the backward pass.
 
-Small ones are copied when they are kept. Of larger ones a fingerprint of all their bits is taken at the first use and
-compared when the backward pass begins. For more than 65,536 entries it is taken the first times only that a given piece of
-code is differentiated, which is when a program that writes into its arrays shows itself, and compared the first times that a
-pullback is called; afterwards 256 entries stand for the whole. These are also compared at every later use. So a loop over
-steps of training, or over calls of a pullback, does not read its data once more in each of them.
+Up to 65,536 entries a copy is kept, as far as there is room: one for all uses of an array between two writes. Of larger ones
+a fingerprint of all their bits is taken at the first use and compared when the backward pass begins; but only the first times
+that a given piece of code is differentiated, which is when a program that writes into its arrays shows itself, and the first
+times that a pullback is called. Afterwards 256 entries stand for the whole. These are also compared at every later use. So a
+loop over steps of training, or over calls of a pullback, does not read its data once more in each of them.
 
 A fingerprint of a million numbers of eight bytes takes one or two milliseconds, hardly longer than NumPy takes to multiply
 them.
@@ -22,6 +22,7 @@ from meintorch.errors import InPlaceError, InputError, source_line
 
 SMALL = 4096  # entries; copying fewer costs less than an operation
 WHOLE = 65_536
+ROOM = 1 << 23  # bytes of copies for one trace
 PIECE = 32_768  # words of eight bytes that are looked at together: they stay in the cache
 FIRST = 2  # how often larger arrays are looked at as a whole for the same code
 
@@ -40,7 +41,7 @@ class Captured:
     how : True; "full" to look at all entries always, False not to look at all
     """
 
-    __slots__ = ("_arrays", "_checks", "_exact", "_origin", "how")
+    __slots__ = ("_arrays", "_checks", "_copies", "_exact", "_origin", "_room", "how")
 
     def __init__(self, origin: Origin | None = None, how: Check = True) -> None:
         if how is not True and how is not False and how != "full":
@@ -50,6 +51,22 @@ class Captured:
         self._checks = 0
         self._exact: bool | None = None  # not decided before the first array that it matters for
         self._arrays: dict[int, tuple[Any, int, int | None, CodeType | None, int]] = {}
+        self._copies: dict[int, tuple[Any, Any]] = {}  # by id, which stays an array's own as long as it is held
+        self._room = ROOM
+
+    def keep(self, x: Any, code: CodeType | None, offset: int) -> Any:
+        """Return what to keep in an array's place: a copy, or the array itself, which is then remembered."""
+        if self.how is not False and x.size <= WHOLE:
+            known = self._copies.get(id(x))
+            if known is not None and known[1].tobytes() == x.tobytes():
+                return known[1]
+            if x.nbytes <= self._room:
+                self._room -= x.nbytes
+                copy = x.copy()
+                self._copies[id(x)] = (x, copy)
+                return copy
+        self.add(x, code, offset)
+        return x
 
     def add(self, x: Any, code: CodeType | None, offset: int) -> None:
         """Remember an array, and the user's line that used it first; raise if it was written to since."""

@@ -56,11 +56,12 @@ class Pending(threading.local):
     def __init__(self) -> None:
         self._captured: Captured | None = None
 
-    def add(self, x: Any, code: CodeType | None, offset: int) -> None:
-        """Remember an array, and the user's line that used it."""
+    def keep(self, x: Any, code: CodeType | None, offset: int) -> Any:
+        """Remember an array, and the user's line that used it; without copies, of which each operation would have its own."""
         if self._captured is None:
             self._captured = Captured()
         self._captured.add(x, code, offset)
+        return x
 
     def take(self) -> Captured | None:
         """Return the record, and start another."""

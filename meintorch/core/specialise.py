@@ -86,7 +86,7 @@ KEEP = """
             if {x}.size <= SMALL:
                 {x} = {x}.copy()
             else:
-                trace.captured.add({x}, *caller())
+                {x} = trace.captured.keep({x}, *caller())
 """
 # The operand on the left is traced; that on the right may be.
 LEFT = """

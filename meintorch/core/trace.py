@@ -315,10 +315,8 @@ class Call:
 def kept(x: Any, captured: Captured, code: CodeType | None, offset: int) -> Any:
     """Return a plain array of the user's, or a list or tuple of such, as it is now: copied, or registered as captured."""
     if isinstance(x, np.ndarray):
-        if x.size <= SMALL:
-            return x.copy()
-        captured.add(x, code, offset)
-    elif x.__class__ is tuple or x.__class__ is list:
+        return x.copy() if x.size <= SMALL else captured.keep(x, code, offset)
+    if x.__class__ is tuple or x.__class__ is list:
         return x.__class__([kept(e, captured, code, offset) for e in x])
     return x
 

@@ -101,9 +101,10 @@ def grad(
         Promise that ``f`` is holomorphic: inputs and output have to be complex, and the result is the complex derivative.
     check : bool or "full", optional
         How to find out that a plain array that ``f`` uses was written to before the backward pass, which raises an error.
-        It concerns arrays of more than 4,096 entries; smaller ones are kept by value. Up to 65,536 entries are always
-        compared; of larger arrays all entries the first two times that ``f`` is differentiated, then 256 of them. "full"
-        compares all entries always, False none: for programs that are known to leave their arrays alone.
+        It concerns arrays of more than 65,536 entries: smaller ones are kept by value, up to 8 MB in all (what is beyond is
+        compared, always). Of large arrays all entries are compared the first two times that ``f`` is differentiated, then
+        256 of them. "full" compares all entries always, False none, and keeps by value up to 4,096 entries only: for
+        programs that are known to leave their arrays alone.
 
     Returns
     -------
