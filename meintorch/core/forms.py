@@ -275,14 +275,18 @@ class Form:
                 lines += [
                     f"    {a.value} = []",
                     "    parents = []",
+                    "    plain = True",
                     f"    for i, x in enumerate({a.name}):",
                     "        if x.__class__ is T:",
                     "            if trace is None:",
                     "                trace = x._trace",
                     "            elif x._trace is not trace:",
                     f"                {otherwise}",
-                    f"            {a.value}.append(x.value)",
+                    "            v = x.value",
+                    f"            {a.value}.append(v)",
                     "            parents.append((i, x.note))",
+                    "            if v.__class__ is not ndarray and hasattr(v, '_trace'):",
+                    "                plain = False",
                     "        elif x.__class__ is ndarray or is_free(x.__class__):",
                     f"            {a.value}.append(x)",
                     "        else:",
@@ -295,10 +299,9 @@ class Form:
             elif a.kind in SEQUENCES:
                 lines += [f"    if not is_plain({a.name}):", f"        {otherwise}"]
         lines += [f"    {a.value} = {a.name}.value" for a in self.traced]
-        if self.several is not None:  # values of lower traces in a sequence are seen by NumPy as any others
-            plain = "top_trace(" + self.several.value + ") is None"
-        else:
-            plain = " and ".join([f"{a.value}.__class__ is ndarray" for a in self.traced])
+        plain = " and ".join(
+            [*(["plain"] if self.several else []), *[f"{a.value}.__class__ is ndarray" for a in self.traced]]
+        )
         return [
             *lines,
             f"    if {plain}:",
@@ -346,7 +349,7 @@ class Form:
             ]
         else:
             lines += [
-                f"        if ans.base is not None{same}:" if self.several is None else "        if True:",
+                f"        if ans.base is not None{same}:",
                 f"            follow(prim, t, {call}, trace)",
             ]
         return [*lines, "    elif hasattr(ans, '_trace'):", f"        follow(prim, t, {call}, trace)"]
