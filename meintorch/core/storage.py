@@ -41,8 +41,8 @@ from meintorch.core.memory import (
 )
 from meintorch.core.primitive import ELEMENTWISE, Primitive, registry
 from meintorch.core.primitive import constant as constant_row
-from meintorch.core.shapes import may_repeat
-from meintorch.core.trace import ENDED, Trace, Traced, array_of, bind, here, levels, rebuild, top_trace
+from meintorch.core.shapes import dtype_of, may_repeat
+from meintorch.core.trace import ENDED, Trace, Traced, array_of, bind, here, is_scalar, levels, rebuild, top_trace
 from meintorch.errors import InPlaceError
 
 ndarray = np.ndarray
@@ -185,10 +185,7 @@ class Family:
     def begin(self) -> None:
         """Prepare for the first write: the buffer becomes our own, and all members ask the storage from now on."""
         s = self._storage
-        x = bottom(s.value)
-        if not isinstance(x, ndarray):
-            raise TypeError(f"'numpy.{x.__class__.__name__}' object does not support item assignment")
-        if not x.flags.writeable:
+        if not bottom(s.value).flags.writeable:
             raise ValueError("assignment destination is read-only")
         s.trace.own(s)
         self.written = True
@@ -386,6 +383,8 @@ def write(target: Any, index: Any, value: Any, *, add: bool = False) -> None:
     trace.check_alive()
     check_apart(bottom(target))
     if not family.written:
+        if is_scalar(target):
+            raise TypeError(f"'numpy.{dtype_of(target).type.__name__}' object does not support item assignment")
         family.begin()
     s = family.storage()
     if trace is not s.trace:

@@ -70,6 +70,10 @@ class Trace:
         """Run a primitive on arguments of which at least one belongs to this trace, and note what is needed."""
         raise NotImplementedError
 
+    def is_scalar(self, t: Traced) -> bool:
+        """Tell whether one of its values stands for a NumPy scalar rather than for an array without axes."""
+        return is_scalar(t.value)
+
     def open(self, t: Traced) -> Any:
         """Return the value of one of its own traced values, in the form in which it may be kept."""
         return t.value
@@ -117,7 +121,7 @@ class Trace:
         copied: bool,
     ) -> bool:
         """Tell whether a result is a view of an argument for NumPy, given that it shares memory here or is ``copied``."""
-        return True
+        return not is_scalar(t)
 
     def lower(self, x: Any) -> Any:
         """Return the value inside ``x`` if it belongs to this trace, else ``x``; looks into lists and tuples."""
@@ -126,6 +130,11 @@ class Trace:
         if x.__class__ is list or x.__class__ is tuple:
             return x.__class__([self.lower(e) for e in x])
         return x
+
+
+def is_scalar(x: Any) -> bool:
+    """Tell whether a value is, or stands for, a scalar rather than an array without axes."""
+    return x._trace.is_scalar(x) if isinstance(x, Traced) else not isinstance(x, np.ndarray)
 
 
 ATOMS = {int, float, bool, str, type(None), slice}  # classes of arguments that are what they are
