@@ -108,16 +108,7 @@ class BatchTrace(Trace):
 
     strips = False  # an array of a lower trace would have to hold what each example wrote
 
-    def is_view(
-        self,
-        prim: Primitive,
-        t: Traced,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        part: int | None,
-        *,
-        copied: bool,
-    ) -> bool:
+    def is_view(self, prim: Primitive, t: Traced, args: Any, kwargs: Any, part: int | None, *, copied: bool) -> bool:
         """Tell whether one example's result is a view; if not, make that of the batch a copy, unless it is one."""
         if self.size == 0 or prim.kind is CONSTANT:
             return False

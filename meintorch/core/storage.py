@@ -33,7 +33,6 @@ from meintorch.core.memory import (
     Path,
     bottom,
     clone,
-    layout_of,
     memory_of,
     overlaps,
     steps_of,
@@ -475,11 +474,6 @@ class ValueTrace(Trace):
     """A trace that notes nothing about its arrays: their storage is just the buffer."""
 
     __slots__ = ()
-
-    def own(self, s: Storage) -> None:
-        """Make the buffer a copy that nobody else holds."""
-        s.layout = layout_of(s.value)
-        s.value = clone(s.value)
 
     def lift(self, s: Storage, value: Any) -> None:
         """Take over a buffer of a lower trace."""

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from meintorch.core.captured import SMALL, Captured
-from meintorch.core.memory import clone, through
+from meintorch.core.memory import clone, layout_of, through
 from meintorch.core.primitive import COMPOSITE, CONSTANT, STRUCTURAL, Primitive, find, name_of
 from meintorch.errors import EscapedTensorError, InPlaceError, InputError, LostDerivativeError, NoRuleError, source_line
 
@@ -84,7 +84,8 @@ class Trace:
 
     def own(self, s: Any) -> None:
         """Make the buffer a copy that nobody else holds."""
-        raise NotImplementedError
+        s.layout = layout_of(s.value)
+        s.value = clone(s.value)
 
     def lift(self, s: Any, value: Any) -> None:
         """Make ``value``, a buffer of a lower trace, the value of this one's storage."""
@@ -96,7 +97,7 @@ class Trace:
 
     def note_of_view(self, s: Any, path: Any, value: Any) -> Any:
         """Return the note of the view at the end of ``path``, whose value is given."""
-        raise NotImplementedError
+        return through(path, s.note)
 
     def settled(self, t: Traced) -> Any:
         """Return one of its values as it is now, whatever is written into it later."""
@@ -110,16 +111,7 @@ class Trace:
         """Return the value of the view at the end of ``path``, given that of the whole."""
         return through(path, value)
 
-    def is_view(
-        self,
-        prim: Primitive,
-        t: Traced,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        part: int | None,
-        *,
-        copied: bool,
-    ) -> bool:
+    def is_view(self, prim: Primitive, t: Traced, args: Any, kwargs: Any, part: int | None, *, copied: bool) -> bool:
         """Tell whether a result is a view of an argument for NumPy, given that it shares memory here or is ``copied``."""
         return not is_scalar(t)
 
