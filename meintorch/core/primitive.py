@@ -103,7 +103,7 @@ class Primitive:
         self.name = name or name_of(fun)
         self.symbol = symbol or self.name.rpartition(".")[2]
         self.sequences = tuple(sequences)
-        self.refused = ("out", *refused)
+        self.refused = frozenset(["out", *refused])
         self._signature: inspect.Signature | str | None = signature
         self.parameters: tuple[str, ...] = ()
         self.variadic: int | None = None
