@@ -20,6 +20,7 @@ from meintorch.core.adoption import is_sole
 from meintorch.core.batching import BatchTrace
 from meintorch.core.captured import Captured
 from meintorch.core.dead import DeadTrace
+from meintorch.core.forms import form_of, forms
 from meintorch.core.forward import ForwardTrace
 from meintorch.core.graph import ReverseTrace, pull_pick
 from meintorch.core.memory import bottom, multiplied
@@ -824,12 +825,46 @@ calls = Calls()
 
 
 def specialised_ufunc(self: Tensor, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
-    """Do what `Tensor.__array_ufunc__` does; a plain call goes to the generated function."""
+    """Do what `Tensor.__array_ufunc__` does, by a generated function where there is one."""
     if method == "__call__" and not kwargs:
         call = calls[ufunc]
         if call is not None:
             return call(*args)
-    return Tensor.__array_ufunc__(self, ufunc, method, *args, **kwargs)
+    return of_form_ufunc(self, ufunc, method, *args, **kwargs)
+
+
+def of_form_ufunc(self: Tensor, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+    """Do what `Tensor.__array_ufunc__` does, by a generated function where there is one for the form of the call."""
+    fun = ufunc if method == "__call__" else getattr(ufunc, method)
+    special = method in {"at", "outer"} or "out" in kwargs or "where" in kwargs
+    form = None if special else form_of(fun, args, kwargs)
+    if form is None:
+        return Tensor.__array_ufunc__(self, ufunc, method, *args, **kwargs)
+    return form(*args, *kwargs.values())
+
+
+def specialised_function(
+    self: Tensor, fun: Callable[..., Any], types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Do what `Tensor.__array_function__` does, by a generated function where there is one for the form of the call."""
+    form = form_of(fun, args, kwargs)
+    if form is None:
+        return Tensor.__array_function__(self, fun, types, args, kwargs)
+    return form(*args, *kwargs.values())
+
+
+def operator_form(fun: Callable[..., Any]) -> tuple[Method, Method]:
+    """Make an operator's method and its reflected form, which call generated functions."""
+    prim = registry[fun]
+
+    def method(a: Any, b: Any) -> Any:
+        form = forms[fun, a.__class__, b.__class__]
+        return bind(prim, (a, b), {}) if form is None else form(a, b)
+
+    def reflected(b: Any, a: Any) -> Any:
+        return method(a, b)
+
+    return method, reflected
 
 
 OPERATORS: dict[str, tuple[Method, str]] = {
@@ -864,17 +899,37 @@ DeadTrace.tensor = DeadTensor
 
 
 def reverse_trace(captured: Captured | None = None) -> ReverseTrace:
-    """Start a trace for reverse mode. The first one brings the generated operators with it."""
-    if specialise.enabled and "__array_ufunc__" not in vars(GraphTensor):
-        for name, (fun, call) in OPERATORS.items():
-            prim = registry[fun]
-            if len(prim.rules) == 1:
-                setattr(GraphTensor, f"__{name}__", specialise.compile_forward(prim, call, "unary", 1))
-            else:
-                setattr(GraphTensor, f"__{name}__", specialise.compile_forward(prim, call, "left", 1))
-                setattr(GraphTensor, f"__r{name}__", specialise.compile_forward(prim, call, "right", 1))
-        GraphTensor.__getitem__ = specialise.compile_getitem(registry[operator.getitem])
-        GraphTensor.__array_ufunc__ = specialised_ufunc
-        read, write_entry = specialise.compile_entries(Tensor.__getitem__, Tensor.__setitem__)
-        BufferTensor.__getitem__, BufferTensor.__setitem__ = read, write_entry
+    """Start a trace for reverse mode."""
+    specialised()
     return ReverseTrace(captured)
+
+
+def forward_trace() -> ForwardTrace:
+    """Start a trace for forward mode."""
+    specialised()
+    return ForwardTrace()
+
+
+def specialised() -> None:
+    """Give tensors their generated operators; the first trace brings them."""
+    if not specialise.enabled or "__array_ufunc__" in vars(GraphTensor):
+        return
+    for name, (fun, call) in OPERATORS.items():
+        prim = registry[fun]
+        if len(prim.rules) == 1:
+            setattr(GraphTensor, f"__{name}__", specialise.compile_forward(prim, call, "unary", 1))
+        else:
+            setattr(GraphTensor, f"__{name}__", specialise.compile_forward(prim, call, "left", 1))
+            setattr(GraphTensor, f"__r{name}__", specialise.compile_forward(prim, call, "right", 1))
+            of_forms = operator_form(fun)
+            setattr(DualTensor, f"__{name}__", of_forms[0])
+            setattr(DualTensor, f"__r{name}__", of_forms[1])
+    GraphTensor.__getitem__ = specialise.compile_getitem(registry[operator.getitem])
+    GraphTensor.__array_ufunc__ = specialised_ufunc
+    DualTensor.__array_ufunc__ = of_form_ufunc
+    DualTensor.__getitem__ = operator_form(operator.getitem)[0]
+    for kind in (GraphTensor, DualTensor):
+        kind.__array_function__ = specialised_function
+        kind.__matmul__, kind.__rmatmul__ = operator_form(operator.matmul)
+    read, write_entry = specialise.compile_entries(Tensor.__getitem__, Tensor.__setitem__)
+    BufferTensor.__getitem__, BufferTensor.__setitem__ = read, write_entry

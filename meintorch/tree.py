@@ -73,7 +73,9 @@ class TreeDef:
                 f"got {len(values)} leaves for a structure of {self._num_leaves}, {_cut(repr(self))}: "
                 f"give one leaf for each *, in the order of treedef.paths()"
             )
-        if len(self._nodes) - self._num_leaves <= 1:  # a bare leaf or a flat container
+        if self is _BARE:
+            return values[0]
+        if len(self._nodes) - self._num_leaves <= 1:  # a flat container
             kind, keys, aux = self._nodes[0]
             return kind.join(keys, aux, values)
         return self._fold(values, _join)

@@ -10,9 +10,16 @@ import numpy as np
 import pytest
 
 from meintorch.core import specialise
-from meintorch.tensor import OPERATORS, BufferTensor, GraphTensor
+from meintorch.tensor import OPERATORS, BufferTensor, DualTensor, GraphTensor
 
-GENERATED = {"__array_ufunc__", "__getitem__", *[f"__{side}{name}__" for name in OPERATORS for side in ("", "r")]}
+GENERATED = {
+    "__array_ufunc__",
+    "__array_function__",
+    "__getitem__",
+    "__matmul__",
+    "__rmatmul__",
+    *[f"__{side}{name}__" for name in OPERATORS for side in ("", "r")],
+}
 
 
 def objects_left_by(call: Callable[[], Any]) -> int:
@@ -45,7 +52,8 @@ def nothing_left_behind() -> Iterator[None]:
 def plain_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Turn the generated functions off, so that the plain ones that define what they must do run."""
     monkeypatch.setattr(specialise, "enabled", False)
-    for kind, generated in ((GraphTensor, GENERATED), (BufferTensor, {"__getitem__", "__setitem__"})):
+    writing = {"__getitem__", "__setitem__"}
+    for kind, generated in ((GraphTensor, GENERATED), (DualTensor, GENERATED), (BufferTensor, writing)):
         for name in [n for n in vars(kind) if n in generated]:
             monkeypatch.delattr(kind, name)
 

@@ -48,6 +48,12 @@ class BatchTrace(Trace):
     def process(self, prim: Primitive, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a primitive on all examples."""
         self.check_alive()
+        if prim.kind is ELEMENTWISE and prim.batch is None and not kwargs:
+            operands = self.operands(args)
+            if operands is not None:
+                made = self.wrap(prim.fun(*operands))
+                self.find_arrays(prim, made, args, kwargs)
+                return made
         if prim.kind is STRUCTURAL:  # what it returns depends on shapes and dtypes, which all examples share
             return prim.fun(*self.example(args, 0), **self.example(kwargs, 0))
         rule = prim.batch or (elementwise_batch if is_elementwise(prim) else None)
@@ -78,6 +84,19 @@ class BatchTrace(Trace):
             one = prim.fun(*self.example(args, 0), **self.example(kwargs, 0))
             for t, x in zip(outputs, one if is_many(ans) else [one], strict=True):
                 t.note = t.note and is_scalar(x)
+
+    def operands(self, args: tuple[Any, ...]) -> list[Any] | None:
+        """Return arguments as `elementwise_batch` runs a function on them; None if one is neither an array nor a number."""
+        ndim = 0
+        for x in args:
+            kind = x.__class__
+            if kind is self.tensor:
+                ndim = max(ndim, x.value.ndim - 1)
+            elif kind is np.ndarray:
+                ndim = max(ndim, x.ndim)
+            elif kind is not float and kind is not int and kind is not np.float64:
+                return None
+        return [lift(x.value, True, ndim) if getattr(x, "_trace", None) is self else x for x in args]
 
     def one_by_one(self, prim: Primitive, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a primitive on one example after the other, and stack what it returns."""

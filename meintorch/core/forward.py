@@ -118,12 +118,22 @@ def push(call: Call, ans: Any) -> Any:
     residuals = recipe.keep(ans, *call.args, **call.kwargs)
     if prim.kind is not ELEMENTWISE and not forward:
         return transposed(call, recipe.steps, residuals, ans)
-    terms = []
+    total: Any = None
     for step, (name, found) in zip(recipe.steps, call.traced.items(), strict=True):
         picked = [residuals[k] for k in step.picks]
-        tangent = tangents_or_zeros(call.argument(name), found, call.trace) if step.sequence else found.note
-        terms.append(times(step.rule(*picked), tangent) if step.partial else step.rule(tangent, *picked))
-    return added(terms)
+        tangent: Any = tangents_or_zeros(call.argument(name), found, call.trace) if step.sequence else found.note
+        if not step.partial:
+            term = step.rule(tangent, *picked)
+        elif picked:
+            term = times(step.rule(*picked), tangent)
+        else:  # a constant, of sums and differences, where a product would be a pass for nothing
+            partial = step.rule()
+            if partial == -1 and total is not None:
+                total = total - tangent
+                continue
+            term = tangent if partial == 1 else -tangent if partial == -1 else partial * tangent
+        total = term if total is None else added([total, term])
+    return total
 
 
 def times(partial: Any, tangent: Any) -> Any:

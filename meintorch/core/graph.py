@@ -172,6 +172,8 @@ def can_add_into(view: Any) -> bool:
 def walk(roots: Sequence[Node], seeds: Sequence[Any], leaves: int) -> tuple[list[Any], bytearray]:
     """Walk back from ``roots``, whose cotangents are ``seeds``, to the leaves, which have the lowest serials.
 
+    Callers turn NumPy's warnings off: 1/0 in a rule is an inf to be looked at, not a warning in the user's program.
+
     Returns
     -------
     cotangents : list of length ``leaves``; None for a leaf without influence
@@ -184,18 +186,17 @@ def walk(roots: Sequence[Node], seeds: Sequence[Any], leaves: int) -> tuple[list
     for root, seed in zip(roots, seeds, strict=True):
         accumulate(cts, nodes, owned, root, seed, False)
     node: Node | None = None
-    with np.errstate(all="ignore"):  # 1/0 in a rule is an inf to be looked at, not a warning in the user's program
-        try:
-            for i in range(size - 1, leaves - 1, -1):
-                g = cts[i]
-                if g is not None:
-                    node = nodes[i]
-                    cts[i] = nodes[i] = None  # what is passed is freed at once
-                    node[1](node, g, cts, nodes, owned)
-        except Exception as error:
-            if node is not None:
-                explain(error, node)
-            raise
+    try:
+        for i in range(size - 1, leaves - 1, -1):
+            g = cts[i]
+            if g is not None:
+                node = nodes[i]
+                cts[i] = nodes[i] = None  # what is passed is freed at once
+                node[1](node, g, cts, nodes, owned)
+    except Exception as error:
+        if node is not None:
+            explain(error, node)
+        raise
     del cts[leaves:], owned[leaves:]
     return cts, owned
 

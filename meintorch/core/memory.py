@@ -128,6 +128,8 @@ def clone(x: Any) -> Any:
         return x._trace.process(registry[clone], (x,), {})
     if not isinstance(x, ndarray):
         return x
+    if x.__class__ is ndarray and x.flags.c_contiguous:
+        return x.copy()
     copy = Layout(x).blank()
     copy[...] = x
     return copy

@@ -200,13 +200,14 @@ class Recipe:
     may be arrays, others are shapes and dtypes; ``steps`` has one entry a traced parameter.
     """
 
-    __slots__ = ("keep", "loose", "name", "steps", "symbol")
+    __slots__ = ("keep", "loose", "name", "needed", "steps", "symbol")
 
     def __init__(self, prim: Primitive, traced: tuple[str, ...], rules: Mapping[str, Rule | None]) -> None:
         self.name = prim.name  # not the primitive itself, which holds its recipes: that would be a cycle
         self.symbol = prim.symbol
         self.steps: list[Step] = []
-        needed: list[str] = []
+        self.needed: list[str] = []  # the names of the residuals
+        needed = self.needed
 
         def places(names: Iterable[str]) -> tuple[int, ...]:
             needed.extend([n for n in names if n not in needed])

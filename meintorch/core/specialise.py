@@ -18,12 +18,14 @@ from typing import Any
 import numpy as np
 
 from meintorch.core.captured import SMALL
+from meintorch.core.forms import forms
 from meintorch.core.graph import ReverseTrace, add_to, can_add_into, pull, pull_view, pull_write
 from meintorch.core.primitive import ELEMENTWISE, Primitive, needs_of
 from meintorch.core.shapes import contract, fit
 from meintorch.core.storage import Place, place_of, replayed
 from meintorch.core.trace import bind, caller
 
+ndarray = np.ndarray
 enabled = os.environ.get("MEINTORCH_SPECIALISE", "1") != "0"
 
 # ``h``, the contribution to one parent's cotangent, is added to what has come together there so far.
@@ -161,6 +163,18 @@ def is_product(partials: dict[str, Partial]) -> bool:
     return [p.factor for p in partials.values()] == ["x2", "x1"]
 
 
+def scaled(x: Any, g: Any) -> Any:
+    """Return ``x * g`` in the memory of ``g``, an array of the walk's own, if it fits there."""
+    if g.__class__ is ndarray and (x.__class__ is float or (x.__class__ is ndarray and x.dtype is g.dtype)):
+        return np.multiply(x, g, g)
+    return x * g
+
+
+def negated(g: Any) -> Any:
+    """Return ``-g`` in the memory of ``g``, if it is an array."""
+    return np.negative(g, g) if g.__class__ is ndarray else -g
+
+
 # `fit` may return the cotangent itself, or a view of it.
 OURS = "h is not g and h.__class__ is ndarray and h.base is None"
 
@@ -181,6 +195,11 @@ def backward(prim: Primitive, partials: dict[str, Partial], side: str, case: str
     for x, p in zip(traced, parents, strict=True):
         partial = partials[x]
         h, fresh = f"h = {partial.product}", str(int(partial.fresh))
+        if case == "same" and x == traced[-1] and not passed:  # the cotangent is not needed any more
+            if partial.factor:
+                h = f"h = scaled({partial.factor}, g) if owned[node[0]] else {partial.product}"
+            elif partial.product == "-g":
+                h = "h = negated(g) if owned[node[0]] else -g"
         if passed == [x]:  # the cotangent goes on to one operand as it is, and with it whether it is the walk's own
             fresh = "owned[node[0]]"
         if case == "broadcast":
@@ -217,7 +236,9 @@ def compile_forward(prim: Primitive, call: str, form: str, depth: int) -> Callab
         "fun": prim.fun,
         "getframe": sys._getframe,
         "ndarray": np.ndarray,
+        "negated": negated,
         "prim": prim,
+        "scaled": scaled,
         **{f"d_{name}": rule for name, rule in rules.items()},
     }
     partials = {name: Partial(rule, f"d_{name}") for name, rule in rules.items()}
@@ -289,7 +310,7 @@ class Shaped:
         self.shape = shape
 
 
-def compile_getitem(prim: Primitive) -> Callable[..., Any]:
+def compile_getitem(prim: Primitive) -> Callable[..., Any]:  # noqa: PLR0915 - functions that share what they are made of
     """Make the function that reads an entry of a plain array, or a slice; all else is left to `bind`."""
     new = ReverseTrace.tensor
     getframe, ndarray, float64 = sys._getframe, np.ndarray, np.float64
@@ -344,7 +365,8 @@ def compile_getitem(prim: Primitive) -> Callable[..., Any]:
                         t.place = Place(source.family, (source.path, itemgetter(index)))
                         source.family.join(t)
                     return t
-        return bind(prim, (a, index), {})
+        form = forms[prim.fun, a.__class__, kind]
+        return bind(prim, (a, index), {}) if form is None else form(a, index)
 
     back.__qualname__ = back_slice.__qualname__ = prim.name
     return forward

@@ -52,14 +52,14 @@ ndarray = np.ndarray
 class Step:
     """One operation that makes a view: a row's function, and its arguments around the array that is viewed."""
 
-    __slots__ = ("_args", "_kwargs", "_place", "_prim", "part")
+    __slots__ = ("args", "kwargs", "part", "place", "prim")
 
     def __init__(self, prim: Primitive, args: Any, kwargs: Any, place: Any, part: int | None) -> None:
-        self._prim = prim
-        where, element = self._place = place  # (position or keyword, element of a sequence or None)
+        self.prim = prim
+        where, element = self.place = place  # (position or keyword, element of a sequence or None)
         viewed = where if element is None else None  # what is viewed is put there
-        self._args = [None if k == viewed else shape_only(x) for k, x in enumerate(args)]
-        self._kwargs = {name: None if name == viewed else shape_only(x) for name, x in kwargs.items()}
+        self.args = [None if k == viewed else shape_only(x) for k, x in enumerate(args)]
+        self.kwargs = {name: None if name == viewed else shape_only(x) for name, x in kwargs.items()}
         self.part = part  # which of several outputs
 
     def __call__(self, x: Any) -> Any:
@@ -70,19 +70,19 @@ class Step:
 
     def call_on(self, x: Any) -> tuple[Primitive, list[Any], dict[str, Any]]:
         """Return the call that makes the view, or several with it, of another array."""
-        args, kwargs = list(self._args), dict(self._kwargs)
-        where, element = self._place
+        args, kwargs = list(self.args), dict(self.kwargs)
+        where, element = self.place
         given: Any = kwargs if isinstance(where, str) else args
         given[where] = x if element is None else replaced(given[where], element, x)
-        return self._prim, args, kwargs
+        return self.prim, args, kwargs
 
     def reads(self, index: slice) -> bool:
         """Tell whether the view is that of a slice."""
-        return self._prim.fun is getitem and self._args[1].__class__ is slice and bool(self._args[1] == index)
+        return self.prim.fun is getitem and self.args[1].__class__ is slice and bool(self.args[1] == index)
 
     def is_imaginary_part(self) -> bool:
         """Tell whether the view is that of imaginary parts: gradients are df/dx - i df/dy."""
-        return len(self._args) == 1 and not self._kwargs and bool(np.all(self._prim.fun(np.array([[1j]])) == 1))
+        return len(self.args) == 1 and not self.kwargs and bool(np.all(self.prim.fun(np.array([[1j]])) == 1))
 
 
 def sign_of(path: Path) -> int:
@@ -293,6 +293,20 @@ def follow(
                     t.place = Place(source.family, (source.path, Step(prim, args, kwargs, place, part)))
                     source.family.join(t)
                 break
+
+
+def follow_view(t: Traced, x: Traced, prim: Primitive, args: list[Any], kwargs: dict[str, Any], place: Any) -> None:
+    """Let a result join the family of ``x``, the one argument that is traced, if it is a view of that.
+
+    The arguments are those of a `Step`: None where ``x`` stands, and nothing that changes.
+    """
+    base = t.value.base
+    if base is x.value or (base is not None and base is x.value.base) or memory_of(t.value) is memory_of(x.value):
+        source = place_of(x)
+        step = Step.__new__(Step)
+        step.prim, step.args, step.kwargs, step.place, step.part = prim, args, kwargs, (place, None), None
+        t.place = Place(source.family, (source.path, step))
+        source.family.join(t)
 
 
 def holds(args: tuple[Any, ...], value: Any) -> bool:

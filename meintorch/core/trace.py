@@ -291,9 +291,7 @@ class Call:
             if self.volatile and (id(x) in self.volatile or x.base is not None):
                 return x.copy()
             if inside or id(x) in self.plain:
-                if x.size <= SMALL:
-                    return x.copy()
-                self.trace.captured.add(x, code, offset)
+                return kept(x, self.trace.captured, code, offset)
         elif x.__class__ is tuple or x.__class__ is list:
             inside = inside or id(x) in self.plain
             return x.__class__([self._kept(e, inside, code, offset) for e in x])
@@ -313,6 +311,17 @@ class Call:
         else:
             here[place] = here[place].__class__([value if i == element else x for i, x in enumerate(here[place])])
         return args, kwargs
+
+
+def kept(x: Any, captured: Captured, code: CodeType | None, offset: int) -> Any:
+    """Return a plain array of the user's, or a list or tuple of such, as it is now: copied, or registered as captured."""
+    if isinstance(x, np.ndarray):
+        if x.size <= SMALL:
+            return x.copy()
+        captured.add(x, code, offset)
+    elif x.__class__ is tuple or x.__class__ is list:
+        return x.__class__([kept(e, captured, code, offset) for e in x])
+    return x
 
 
 def no_derivative(prim: Primitive, parameter: str) -> NoRuleError:
@@ -405,19 +414,21 @@ def primitive_of(fun: Callable[..., Any]) -> Primitive:
     return prim
 
 
-is_library: dict[str, bool] = {}
+class Modules(dict[Any, bool]):
+    """Whether a module, given by name, is a library whose lines no message names."""
+
+    def __missing__(self, name: Any) -> bool:
+        within = self[name] = str(name).startswith(("meintorch.", "numpy", "scipy"))
+        return within
+
+
+is_library = Modules()
 
 
 def caller() -> tuple[CodeType | None, int]:
     """Return the code object and instruction offset of the user's frame: the innermost outside libraries."""
     frame: Any = sys._getframe(2)
-    while frame is not None:
-        name = frame.f_globals.get("__name__", "")
-        within = is_library.get(name)
-        if within is None:
-            within = is_library[name] = name.startswith(("meintorch.", "numpy", "scipy"))
-        if not within:
-            break
+    while frame is not None and is_library[frame.f_globals.get("__name__", "")]:
         frame = frame.f_back
     return (None, 0) if frame is None else (frame.f_code, frame.f_lasti)
 

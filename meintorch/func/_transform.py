@@ -48,8 +48,8 @@ class Transformed(Generic[P, R]):
     _kind = "transformed"
 
 
-def differentiable(x: Any, path: Callable[[], str]) -> Any:
-    """Return an input as a transform takes it in; ``path`` names it in errors.
+def differentiable(x: Any) -> Any:
+    """Return an input as a transform takes it in, None if it has no derivative.
 
     Integers and Python numbers become float64 (complex ones complex128); inexact arrays stay as they are.
     """
@@ -72,6 +72,12 @@ def differentiable(x: Any, path: Callable[[], str]) -> Any:
         return np.complex128(x)
     elif isinstance(x, np.integer) or (isinstance(x, (int, float)) and not isinstance(x, bool)):
         return np.float64(x)
+    return None
+
+
+def undifferentiable(x: Any, path: str) -> InputError:
+    """Make the error for an input without a derivative; ``path`` names it."""
+    kind = x.__class__
     what = f"an array of dtype {x.dtype}" if hasattr(x, "dtype") else f"a {kind.__name__} ({x!r:.40})"
     if isinstance(x, np.ndarray) and kind is not np.ndarray:
         advice = f"pass a plain ndarray: np.asarray(x) of the {kind.__name__}"
@@ -79,7 +85,7 @@ def differentiable(x: Any, path: Callable[[], str]) -> Any:
         advice = "convert it to float if a derivative with respect to it is meant"
     else:
         advice = "keep it out of the differentiated arguments: close over it, or pass it as another argument"
-    raise InputError(f"{path()} cannot be differentiated: it is {what}; {advice}.")
+    return InputError(f"{path} cannot be differentiated: it is {what}; {advice}.")
 
 
 def name_of(f: Any) -> str:
@@ -106,20 +112,19 @@ class Selection:
     ) -> None:
         self.args = args
         self.kwargs = kwargs
-        name = getattr(f, "__name__", repr(f))
         self.argnums = 0 if argnums is None and argnames is None else argnums
         self.argnames = argnames
-        self.places: list[Any] = [position_of(n, args, name) for n in as_tuple(self.argnums)]
+        self.places: list[Any] = [position_of(n, args, f) for n in as_tuple(self.argnums)]
         for keyword in as_tuple(argnames):
             if not isinstance(keyword, str):
                 raise InputError(f"argnames has to be a string, or a tuple or list of strings; {keyword!r} is not one")
             if keyword not in kwargs:
                 raise InputError(
-                    f"argnames={keyword!r} asks for an argument that {name} was not given by keyword. Pass it as "
+                    f"argnames={keyword!r} asks for an argument that {short_name(f)} was not given by keyword. Pass it as "
                     f"{keyword}=..., or use argnums."
                 )
             self.places.append(keyword)
-        if len(set(self.places)) < len(self.places):
+        if len(self.places) > 1 and len(set(self.places)) < len(self.places):
             raise InputError(f"argnums={argnums}, argnames={argnames} name an argument twice")
         self.chosen = tuple([kwargs[p] if isinstance(p, str) else args[p] for p in self.places])
         self.values: list[Any] = []
@@ -127,13 +132,13 @@ class Selection:
         for place, arg in zip(self.places, self.chosen, strict=True):
             leaves, treedef = tree.flatten(arg)
             self.trees.append(treedef)
-            label = f"argument {place!r}"
             if not leaves and (arg is None or callable(arg)):
-                differentiable(arg, lambda label=label: label)  # type: ignore[misc]
+                raise undifferentiable(arg, f"argument {place!r}")
             for k, x in enumerate(leaves):
-                self.values.append(
-                    differentiable(x, lambda label=label, arg=arg, k=k: label + tree.paths(arg)[k])  # type: ignore[misc]
-                )
+                value = differentiable(x)
+                if value is None:
+                    raise undifferentiable(x, f"argument {place!r}{tree.paths(arg)[k]}")
+                self.values.append(value)
 
     def call(self, f: Callable[..., Any], leaves: list[Any]) -> Any:
         """Call the function with other leaves."""
@@ -148,6 +153,8 @@ class Selection:
     def pack(self, leaves: list[Any]) -> PyTree:
         """Arrange one result a leaf as argnums and argnames were given."""
         parts = split(self.trees, leaves)
+        if self.argnums.__class__ is int and self.argnames is None:
+            return parts[0]
         numbers = len(as_tuple(self.argnums))
         by_number = tuple(parts[:numbers]) if isinstance(self.argnums, Sequence) else parts[0] if numbers else None
         if self.argnames is None:
@@ -159,16 +166,23 @@ class Selection:
 
 def as_tuple(x: Any) -> tuple[Any, ...]:
     """Return what argnums or argnames hold as a tuple."""
-    return () if x is None else tuple(x) if isinstance(x, Sequence) and not isinstance(x, str) else (x,)
+    if x is None or x.__class__ is int:
+        return () if x is None else (x,)
+    return tuple(x) if isinstance(x, Sequence) and not isinstance(x, str) else (x,)
 
 
-def position_of(number: Any, args: tuple[Any, ...], name: str) -> int:
+def short_name(f: Any) -> str:
+    """Return what a function was called where it was defined."""
+    return getattr(f, "__name__", repr(f))
+
+
+def position_of(number: Any, args: tuple[Any, ...], f: Any) -> int:
     """Return a position that an entry of argnums names."""
     if number.__class__ is not int and not isinstance(number, np.integer):
         raise InputError(f"argnums has to be an integer, or a tuple or list of integers; {number!r} is not one")
     if not -len(args) <= number < len(args):
         raise InputError(
-            f"argnums={number} asks for an argument that {name} was not given: it was called with {len(args)} "
+            f"argnums={number} asks for an argument that {short_name(f)} was not given: it was called with {len(args)} "
             f"positional argument{'s' if len(args) != 1 else ''}. Pass the argument by position, or use argnames."
         )
     return int(number) % len(args)
@@ -176,6 +190,8 @@ def position_of(number: Any, args: tuple[Any, ...], name: str) -> int:
 
 def split(trees: list[tree.TreeDef], leaves: list[Any]) -> list[PyTree]:
     """Return one tree for each differentiated argument."""
+    if len(trees) == 1:
+        return [trees[0].unflatten(leaves)]
     out = []
     start = 0
     for treedef in trees:

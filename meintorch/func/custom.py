@@ -26,7 +26,7 @@ from meintorch.core.storage import CONSTANTS, ValueTrace, as_running, follow, se
 from meintorch.core.trace import Traced, bind, caller, here, is_many, top_trace
 from meintorch.errors import EscapedTensorError, InPlaceError, NoRuleError, RowError, TreeError
 from meintorch.func._transform import P, R, Transformed, settled_tree
-from meintorch.tensor import DualTensor
+from meintorch.tensor import Tensor
 
 SIGNATURE = "leaves, call, saved=None"
 
@@ -296,7 +296,8 @@ class CustomJvp(Custom[P, R]):
                 dots = push(tangents, leaves, call)
             trace.end()
             pairs = [(d.note, ct) for d, ct in zip(dots, g, strict=True) if isinstance(d, Traced) and d._trace is trace]
-            cts, _ = walk([note for note, _ in pairs], [ct for _, ct in pairs], len(tangents))
+            with np.errstate(all="ignore"):
+                cts, _ = walk([note for note, _ in pairs], [ct for _, ct in pairs], len(tangents))
             return [zeros_like(x) if ct is None else ct for ct, x in zip(cts, leaves, strict=True)]
 
         self._prim = Primitive(
@@ -456,6 +457,13 @@ class Checkpoint(Transformed[P, R]):
         return result
 
 
+class SegmentTensor(Tensor):
+    """A Tensor of a checkpointed function that runs on the values inside its inputs."""
+
+    __slots__ = ()
+    __init__ = object.__init__
+
+
 class Segment(ValueTrace):
     """Runs a function on the values inside its traced inputs, and notes what else it met: what it closes over.
 
@@ -475,7 +483,7 @@ class Segment(ValueTrace):
         super().end()
         self.seen.clear()
 
-    tensor = DualTensor
+    tensor = SegmentTensor
 
     def wrap(self, value: Any) -> Traced:
         """Make a value of this trace."""
@@ -688,7 +696,8 @@ def replayed_vjp(g: Any, leaves: list[Any], call: Replay) -> list[Any]:
     outputs = own_outputs(outputs, call.mine)
     call.compare(outputs)
     pairs = [(x.note, ct) for x, ct in zip(outputs, g, strict=True) if isinstance(x, Traced) and x._trace is trace]
-    cts, _ = walk([note for note, _ in pairs], [ct for _, ct in pairs], len(leaves))
+    with np.errstate(all="ignore"):
+        cts, _ = walk([note for note, _ in pairs], [ct for _, ct in pairs], len(leaves))
     return [np.zeros(shape_of(x), dtype_of(x)) if ct is None else ct for ct, x in zip(cts, leaves, strict=True)]
 
 

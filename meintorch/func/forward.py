@@ -10,7 +10,6 @@ import numpy as np
 from meintorch import tree
 from meintorch._typing import PyTree
 from meintorch.core.captured import Captured, Check
-from meintorch.core.forward import ForwardTrace
 from meintorch.core.graph import walk
 from meintorch.core.shapes import dtype_of, shape_of
 from meintorch.core.storage import as_running, settled
@@ -18,7 +17,7 @@ from meintorch.core.trace import Traced
 from meintorch.errors import InputError
 from meintorch.func._transform import Like, R, Selection, finished, run
 from meintorch.func.reverse import S, check_outputs, own, vjp
-from meintorch.tensor import reverse_trace
+from meintorch.tensor import forward_trace, reverse_trace
 
 
 @overload
@@ -69,7 +68,7 @@ def jvp(
     primals = tuple(primals)
     selection = Selection(f, primals, {}, range(len(primals)))
     directions = tangents_like(selection.trees, selection.values, tuple(tangents))
-    trace = ForwardTrace()
+    trace = forward_trace()
     duals = [trace.wrap(x, t) for x, t in zip(selection.values, directions, strict=True)]
     out, aux = run(f, selection, duals, trace, has_aux=has_aux)
     outputs, out_tree = tree.flatten(out)
@@ -146,7 +145,8 @@ class Pushforward:
         self._captured.check()
         given = tangents_like(self._trees, self._inputs, tangents)
         pairs = [(root, t) for root, t in zip(self._roots, given, strict=True) if root is not None]
-        cts, owned = walk([root for root, _ in pairs], [t for _, t in pairs], len(self._outputs))
+        with np.errstate(all="ignore"):
+            cts, owned = walk([root for root, _ in pairs], [t for _, t in pairs], len(self._outputs))
         return self._out_tree.unflatten(
             [finished(ct, o, like) for ct, o, like in zip(cts, owned, self._outputs, strict=True)]
         )

@@ -16,7 +16,7 @@ from meintorch.errors import InputError, OutputError
 from meintorch.func._transform import Like, P, Selection, Transformed
 from meintorch.func.batching import vmap
 from meintorch.func.forward import Pushforward, jvp
-from meintorch.func.reverse import grad, vjp
+from meintorch.func.reverse import grad, vjp, vjp_of
 
 # Walks through the same graph: below this number their own cost is less than that of running every rule on a batch.
 WALKS = 16
@@ -37,35 +37,31 @@ class Jacobian(Transformed[P, Any]):
         """Return the Jacobian at the given arguments."""
         selection = Selection(self.f, args, kwargs, self.options["argnums"], self.options["argnames"])
         values = selection.values
-
-        def g(*chosen: Any) -> Any:
-            return selection.call(self.f, tree.leaves(chosen))
-
-        g.__wrapped__ = self.f  # type: ignore[attr-defined]  # the code that is differentiated
         if self.options["holomorphic"] and any(dtype_of(x).kind != "c" for x in values):
             raise InputError(f"{self!r}: with holomorphic=True every input has to be complex")
         columns = self._forward if self._mode == "fwd" else self._backward
-        blocks, out_tree, *aux = columns(g, selection.chosen, values)
+        blocks, out_tree, *aux = columns(selection)
         jacobian = out_tree.unflatten([selection.pack(row) for row in blocks])
         return (jacobian, *aux) if aux else jacobian
 
-    def _backward(self, g: Callable[..., Any], args: tuple[Any, ...], values: list[Any]) -> Any:
+    def _backward(self, selection: Selection) -> Any:
         """Return the blocks by a pullback of all unit cotangents, or by its transpose where there are fewer inputs."""
-        output, pullback, *aux = vjp(g, *args, has_aux=self.options["has_aux"], check=self.options["check"])
-        outputs, out_tree = tree.flatten(output)
+        options, values = self.options, selection.values
+        outputs, out_tree, pullback, *aux = vjp_of(
+            self.f, selection, has_aux=options["has_aux"], check=options["check"]
+        )
         self._check_outputs(outputs)
-        mixed = any([dtype_of(x).kind == "c" for x in values]) and not self.options["holomorphic"]
+        mixed = any([dtype_of(x).kind == "c" for x in values]) and not options["holomorphic"]
         if self._mode is None and not mixed and values and entries(outputs) > entries(values):
-            pushforward = Pushforward(pullback, output)
-            return self._columns(pushforward, args, values, WALKS), out_tree, *aux
+            pushforward = Pushforward(pullback, out_tree.unflatten(outputs))
+            return self._columns(pushforward, selection, WALKS), out_tree, *aux
         blocks = []
         zeros = [np.zeros(shape_of(x), dtype_of(x)) for x in outputs]
         for k, x in enumerate(outputs):
             shape = shape_of(x)
 
             def one(unit: Any, k: int = k) -> list[Any]:
-                cotangents = pullback(out_tree.unflatten([*zeros[:k], unit, *zeros[k + 1 :]]))
-                return tree.leaves(cotangents)
+                return pullback.leaves([*zeros[:k], unit, *zeros[k + 1 :]])
 
             if shape == ():
                 row = one(np.ones((), dtype_of(x)))
@@ -74,36 +70,38 @@ class Jacobian(Transformed[P, Any]):
             blocks.append(row)
         return blocks, out_tree, *aux
 
-    def _forward(self, g: Callable[..., Any], args: tuple[Any, ...], values: list[Any]) -> Any:
+    def _forward(self, selection: Selection) -> Any:
         """Return the blocks by pushing all unit tangents forward, along with the function."""
         has_aux = self.options["has_aux"]
         found: list[Any] = []
 
+        def g(*chosen: Any) -> Any:
+            return selection.call(self.f, tree.leaves(chosen))
+
         def pushforward(*tangents: Any) -> Any:
-            output, tangent, *aux = jvp(g, args, tangents, has_aux=has_aux)
+            output, tangent, *aux = jvp(g, selection.chosen, tangents, has_aux=has_aux)
             outputs, out_tree = tree.flatten(output)
             found[:] = [[Like(shape_of(x), dtype_of(x)) for x in outputs], out_tree, *aux]
             return tangent
 
-        if not self.options["holomorphic"] and any(dtype_of(x).kind == "c" for x in values):
+        if not self.options["holomorphic"] and any(dtype_of(x).kind == "c" for x in selection.values):
             raise InputError(
                 f"{self!r}: an input is complex. Pass holomorphic=True for a holomorphic function, or differentiate with "
                 f"respect to the real and imaginary parts."
             )
-        blocks = self._columns(pushforward, args, values, 1)
-        if not values:
-            pushforward(*args)
+        blocks = self._columns(pushforward, selection, 1)
+        if not selection.values:
+            pushforward(*selection.chosen)
             blocks = [[] for _ in found[0]]
         outputs, out_tree, *aux = found
         self._check_outputs(outputs)
         return blocks, out_tree, *aux
 
-    def _columns(
-        self, pushforward: Callable[..., Any], args: tuple[Any, ...], values: list[Any], few: int
-    ) -> list[list[Any]]:
+    def _columns(self, pushforward: Callable[..., Any], selection: Selection, few: int) -> list[list[Any]]:
         """Return for each output the blocks of all inputs."""
+        values = selection.values
         zeros = [np.zeros(shape_of(x), dtype_of(x)) for x in values]
-        _, arg_tree = tree.flatten(args)
+        _, arg_tree = tree.flatten(selection.chosen)
         columns = []
         for k, x in enumerate(values):
             shape = shape_of(x)

@@ -176,14 +176,14 @@ def pull_back(
     If it does not, warn, except under an outer trace, or where the ``value`` is NaN already.
     """
     captured.check()
-    cts, owned = walk(roots, seeds, leaves)
     with np.errstate(all="ignore"):
+        cts, owned = walk(roots, seeds, leaves)
         if not any([has_nan(ct) for ct in cts]):
             return cts, owned
     trace = DeadTrace()
     masked = [trace.living(seed) for seed in seeds]
     # A rule that cannot run on masks leaves the first result, which is honest.
-    with contextlib.suppress(Exception), as_running():
+    with contextlib.suppress(Exception), as_running(), np.errstate(all="ignore"):
         cts, owned = walk(roots, masked, leaves)
         cts, owned, seeds = [trace.lower(ct) for ct in cts], bytearray(leaves), masked
     if not any([isinstance(ct, Traced) for ct in cts]) and any_entry(np.isnan, cts) and not any_entry(np.isnan, value):
@@ -221,7 +221,10 @@ class Pullback:
         OutputError
             If the cotangent's tree, shape or dtype is not that of the output.
         """
-        given = self._out_tree.flatten_like(cotangent, what="the cotangent")
+        return tuple(split(self._trees, self.leaves(self._out_tree.flatten_like(cotangent, what="the cotangent"))))
+
+    def leaves(self, given: list[Any]) -> list[Any]:
+        """Return the leaves of the arguments' cotangents, given those of the output's."""
         roots, seeds = [], []
         for root, ct, like in zip(self._roots, given, self._outputs, strict=True):
             seed = as_cotangent(ct, like.shape, like.dtype)
@@ -229,7 +232,7 @@ class Pullback:
                 roots.append(root)
                 seeds.append(seed)
         cts, owned = pull_back(roots, seeds, len(self._inputs), self.captured)
-        return tuple(split(self._trees, [finished(g, o, x) for g, o, x in zip(cts, owned, self._inputs, strict=True)]))
+        return [finished(g, o, x) for g, o, x in zip(cts, owned, self._inputs, strict=True)]
 
     def __repr__(self) -> str:
         return f"<pullback of a function with {len(self._trees)} arguments, output {self._out_tree!r}>"
@@ -278,18 +281,24 @@ def vjp(f: Callable[..., Any], *primals: PyTree, has_aux: bool = False, check: C
     (array([ 1., -1.]),)
     """
     selection = Selection(f, primals, {}, range(len(primals)))
+    outputs, out_tree, pullback, *aux = vjp_of(f, selection, has_aux=has_aux, check=check)
+    return out_tree.unflatten(own(outputs)), pullback, *aux
+
+
+def vjp_of(
+    f: Callable[..., Any], selection: Selection, *, has_aux: bool, check: Check
+) -> tuple[list[Any], tree.TreeDef, Pullback, *tuple[Any, ...]]:
+    """Do what `vjp` does for chosen arguments; return the leaves of the output, which the graph may keep, and its tree."""
     values = [clone(x) if x.__class__ is np.ndarray else x for x in selection.values]  # the pullback outlives this call
     trace = reverse_trace(Captured(origin_of(f), check))
     leaves = [trace.leaf(x) for x in values]
     out, aux = run(f, selection, leaves, trace, has_aux=has_aux)
-    aux = tree.map(own, aux)
     outputs, out_tree = tree.flatten(out)
     roots = [x.note if isinstance(x, Traced) and x._trace is trace else None for x in outputs]
     outputs = [x if root is None else x.value for x, root in zip(outputs, roots, strict=True)]
     check_outputs(outputs, "vjp")
     pullback = Pullback(roots, outputs, out_tree, values, selection.trees, trace.captured)
-    output = out_tree.unflatten(own(outputs))
-    return (output, pullback, aux) if has_aux else (output, pullback)
+    return (outputs, out_tree, pullback, tree.map(own, aux)) if has_aux else (outputs, out_tree, pullback)
 
 
 def own(x: Any) -> Any:

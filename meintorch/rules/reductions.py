@@ -174,6 +174,12 @@ def _extremum_into(buffer: Any, g: Any, ans: Any, a: Any, axis: Any, keepdims: A
 
 def _extremum_jvp(t: Any, ans: Any, a: Any, axis: Any, keepdims: Any, where: Any) -> Any:
     hit, ties = _extremum_hits(ans, a, axis, keepdims, where)
+    if ties.__class__ is int and t.__class__ is np.ndarray:
+        entries = np.unravel_index(np.flatnonzero(hit), hit.shape)
+        axes = axes_of(axis, hit.ndim)
+        h = np.empty([1 if k in axes else n for k, n in enumerate(hit.shape)], t.dtype)
+        h[tuple([0 * i if k in axes else i for k, i in enumerate(entries)])] = t[entries]
+        return h.reshape(np.shape(ans))
     return _sum(np.where(hit, t / ties, 0), axis, keepdims)
 
 
