@@ -29,7 +29,7 @@ from meintorch.core.objects import OBJECTS, Cotangents, Note
 from meintorch.core.primitive import find, registry
 from meintorch.core.shapes import astype, discretize, dtype_of, may_repeat, shape_of, unbroadcast
 from meintorch.core.storage import CONSTANTS, ConstantTrace, constant, prepare, write
-from meintorch.core.trace import Traced, bind, here, primitive_of, top_trace
+from meintorch.core.trace import Traced, bind, here, is_scalar, primitive_of, top_trace
 from meintorch.errors import BatchError, InPlaceError, InputError, LostDerivativeError, NoRuleError
 
 __all__ = ["Tensor", "as_tensor", "unbroadcast"]
@@ -57,13 +57,6 @@ def lost(what: str, instead: str, x: Any = None) -> LostDerivativeError:
     return LostDerivativeError(
         f"{here()}: {what} would turn a traced value into a plain one and lose its derivative. {instead}"
     )
-
-
-def is_scalar(t: Traced) -> bool:
-    """Tell whether a value stands for a NumPy scalar rather than for an array without axes."""
-    if is_batched(t):
-        return t.shape == () and not t.written and (getattr(t, "place", None) is None or t.place.path is None)  # type: ignore[attr-defined]
-    return not isinstance(bottom(t), np.ndarray)
 
 
 def assign(target: Any, value: Any) -> Any:
@@ -431,8 +424,8 @@ class Tensor(Traced):
         return np.ravel(np.copy(self), order=order)
 
     def copy(self, order: Any = "C") -> Any:
-        """Return a copy."""
-        return np.copy(self, order=order)
+        """Return a copy; of a scalar, which nobody can change, the scalar itself."""
+        return self if is_scalar(self) else np.copy(self, order=order)
 
     def view(self, *dtype: Any) -> Any:
         """Return the array again; a view with another dtype is refused."""

@@ -12,7 +12,6 @@ to the structure and come back as they are: callables and, in the fields of data
 
 from __future__ import annotations
 
-import dataclasses
 import reprlib
 import sys
 from collections import OrderedDict, defaultdict
@@ -347,6 +346,8 @@ class _Unset:
 
 
 def _split_dataclass(obj: Any) -> tuple[Sequence[Any], Sequence[Any], Any]:
+    import dataclasses  # noqa: PLC0415 - at the top it would slow down every import of meintorch
+
     names, children = [], []
     for field in dataclasses.fields(obj):
         value = getattr(obj, field.name, _Unset)
@@ -387,12 +388,20 @@ def _join_registered(_: Sequence[Any], aux: Any, children: list[Any]) -> Any:
     return _REGISTRY[cls][1](static.value, tuple(children))
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Kind:
-    name: str
-    split: Callable[[Any], tuple[Sequence[Any], Sequence[Any], Any]]  # obj -> children, keys, aux
-    join: Callable[[Sequence[Any], Any, list[Any]], Any]  # keys, aux, children -> obj
-    step: str = ""  # how a path goes on to a child
+    __slots__ = ("join", "name", "split", "step")
+
+    def __init__(
+        self,
+        name: str,
+        split: Callable[[Any], tuple[Sequence[Any], Sequence[Any], Any]],  # obj -> children, keys, aux
+        join: Callable[[Sequence[Any], Any, list[Any]], Any],  # keys, aux, children -> obj
+        step: str = "",  # how a path goes on to a child
+    ) -> None:
+        self.name = name
+        self.split = split
+        self.join = join
+        self.step = step
 
     def __reduce__(self) -> str:
         return self.name  # one of a kind, also when unpickled
@@ -461,7 +470,7 @@ def _classify(value: Any) -> _Kind:
         kind = _CONSTANT  # array classes, too, have attributes named dtype and shape
     elif issubclass(cls, tuple) and hasattr(cls, "_fields"):
         kind = _NAMEDTUPLE
-    elif dataclasses.is_dataclass(cls):
+    elif hasattr(cls, "__dataclass_fields__"):
         kind = _DATACLASS
     elif callable(value):  # not remembered, since the instance decides
         return _LEAF if hasattr(value, "dtype") or hasattr(value, "shape") else _CONSTANT

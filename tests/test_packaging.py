@@ -77,6 +77,9 @@ def test_importing_meintorch_is_quick():
         "string",
         "scipy",
         "asyncio",
+        "dataclasses",
+        "threading",
+        "html",
     }
 
 

@@ -19,7 +19,9 @@ import numpy as np
 import pytest
 
 from meintorch import errors
+from meintorch import numpy as mnp
 from meintorch.core.memory import Layout
+from meintorch.core.trace import is_scalar
 from meintorch.func import (
     checkpoint,
     grad,
@@ -32,7 +34,7 @@ from meintorch.func import (
     vjp,
     vmap,
 )
-from meintorch.tensor import Tensor, is_scalar
+from meintorch.tensor import Tensor
 from tests.cases import Case, complexes, distinct, normal, positive
 from tests.cases.table import UNSQUARED
 from tests.conftest import objects_left_by
@@ -405,6 +407,67 @@ def scalars_are_rebound(x: Any) -> Any:
     before = total
     total -= x[0]
     return kept * first, before * total
+
+
+@program(v)
+def arrays_without_axes_are_not_rebound(x: Any) -> Any:
+    """What NumPy makes an array of, also where it has no axes, changes under all its names."""
+    s, y = x[0], x * 1.0
+    made = [
+        np.where(s > 0, s, 0.5),
+        np.copy(s),
+        s[...],
+        np.reshape(x[1:2], ()),
+        np.squeeze(x[:1]),
+        np.tensordot(x, y, 1),
+    ]
+    made += [y[2, ...], y[:1].reshape(()), np.select([s > 0, s < 0], [s, x[1]], 0.5), np.real(np.copy(s)), mnp.array(s)]
+    made += [mnp.asarray(s), mnp.copy(s), mnp.full((), s), np.roll(s, 1), np.real_if_close(s), np.copy(s).T, np.i0(s)]
+    for part in made:
+        q = part
+        q += x[1]
+        q *= part * s
+        part[...] = q + s
+        part[()] *= x[2]
+    return *made, y
+
+
+@program(v)
+def scalars_without_axes_are_rebound(x: Any) -> Any:
+    s, y = x[0], np.copy(x[1])
+    made = [np.sum(x), np.dot(x, x), np.max(x), np.linalg.norm(x), np.einsum("i,i", x, x), np.mean(x * x), x @ x]
+    made += [y + 1.0, np.sin(y), -y, y[()], np.add.reduce(x), np.median(x), np.inner(x, x), np.vdot(x, x), np.std(x)]
+    made += [
+        s.copy(),
+        np.real(s),
+        np.transpose(s),
+        s.reshape(()),
+        np.take(x, 1),
+        np.trace(np.outer(x, x)),
+        np.clip(y, -9, 9),
+    ]
+    names = list(made)
+    for k in range(len(made)):
+        made[k] += x[1]
+        made[k] *= s
+    y += 1.0
+    return *names, *made, y
+
+
+@program(v)
+def derivatives_are_arrays(x: Any) -> Any:
+    """A gradient, a tangent and a cotangent are arrays; values are what the function makes."""
+    s = x[0]
+    a = grad(lambda t: t * t * x[1])(s)
+    b, c = jvp(lambda t: np.where(t > 9, x[1], t * t), (s,), (x[1],))
+    d, pullback = vjp(lambda t: t * t * t, s)
+    e = checkpoint(lambda t: np.where(t > 9, x[1], t * t))(s)
+    made = [a, b, c, d, *pullback(x[1]), e]
+    for part in made:
+        q = part
+        q += x[1]
+        q *= part
+    return tuple(made)
 
 
 @program(m)
@@ -915,7 +978,7 @@ def test_results_of_every_row_share_memory_as_numpy_says(case: Case) -> None:
 
     def scribble(*args: Any) -> Any:
         xs = [np.copy(a, order="K") if np.ndim(a) else np.zeros_like(a) + a for a in args]
-        outs = [o for o in outputs(case.call(*xs)) if o.dtype.kind in "fc" and not scalar(o)]
+        outs = [o for o in outputs(case.call(*xs)) if o.dtype.kind in "fc" and not is_scalar(o)]
         told = []
         for out in outs:
             try:
@@ -923,13 +986,10 @@ def test_results_of_every_row_share_memory_as_numpy_says(case: Case) -> None:
             except ValueError as error:
                 told.append(str(error))
         for x in xs:
-            if not scalar(x):
+            if not is_scalar(x):
                 x[...] = x * 3.0
         said.append(told)
         return [*xs, *outs]
-
-    def scalar(x: Any) -> bool:
-        return is_scalar(x) if hasattr(x, "_trace") else not isinstance(x, np.ndarray)
 
     said: list[list[str]] = []
     args = [a.copy() for a in case.args]

@@ -14,8 +14,8 @@ from __future__ import annotations
 import dis
 import functools
 import sys
-import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from types import CodeType
 from typing import Any
 
@@ -33,13 +33,8 @@ class CountedError(Exception):
     """Ends a trial, with the number of references."""
 
 
-class Trial(threading.local):
-    """Whether this thread is finding out how many references are usual."""
-
-    running = False
-
-
-trial = Trial()
+# Whether this thread is finding out how many references are usual.
+trial: ContextVar[bool] = ContextVar("trial", default=False)
 
 
 def is_sole(out: Any, operand: Any) -> bool:
@@ -48,7 +43,7 @@ def is_sole(out: Any, operand: Any) -> bool:
     ``out`` is expected to be held by two callers inside of the library: the ufunc protocol's method and what it calls.
     """
     count = sys.getrefcount(out) if TRUSTED else 0
-    if trial.running:
+    if trial.get():
         raise CountedError(count)
     if not TRUSTED:
         return False
@@ -89,10 +84,12 @@ def usual(probe: Probe, kind: type, operand: Any) -> int:
     """Return the number of references to an array that only the probe holds; found out once, where no tracer looks on."""
     known = counts.get((probe, kind))
     if known is None:
+        import threading  # noqa: PLC0415 - at the top it would slow down every import of meintorch
+
         found: list[int] = []
 
         def run() -> None:
-            trial.running = True
+            trial.set(True)
             try:
                 probe(operand)
             except CountedError as counted:

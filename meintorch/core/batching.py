@@ -11,19 +11,21 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from operator import getitem
+from types import BuiltinFunctionType
 from typing import Any
 
 import numpy as np
 
 from meintorch.core.memory import Layout, Path, bottom, clone_batch, layout_of, memory_of, through
-from meintorch.core.primitive import CONSTANT, ELEMENTWISE, STRUCTURAL, Primitive
+from meintorch.core.primitive import CONSTANT, ELEMENTWISE, LINEAR, STRUCTURAL, Primitive
+from meintorch.core.shapes import shape_of
 from meintorch.core.storage import Storage, add_at, arrays_in, constant, follow
-from meintorch.core.trace import Trace, Traced, here, is_many, rebuild, top_trace
+from meintorch.core.trace import Trace, Traced, here, is_many, is_scalar, rebuild, top_trace
 from meintorch.errors import BatchError, InPlaceError
 
 
 class BatchTrace(Trace):
-    """A trace that carries a batch of ``size`` examples."""
+    """A trace that carries a batch of ``size`` examples. ``note`` is True where each of them is a NumPy scalar."""
 
     __slots__ = ("size",)
 
@@ -31,13 +33,17 @@ class BatchTrace(Trace):
         super().__init__()
         self.size = size
 
-    def wrap(self, value: Any) -> Traced:
-        """Make a traced value of an array whose first axis is the batch."""
+    def wrap(self, value: Any, *, scalars: bool = True) -> Traced:
+        """Make a traced value of an array whose first axis is the batch. ``scalars``: without other axes it holds scalars."""
         t = self.tensor()
         t.value = value
         t._trace = self
-        t.note = None
+        t.note = scalars and value.ndim == 1
         return t
+
+    def is_scalar(self, t: Traced) -> bool:
+        """Tell whether a value stands for NumPy scalars rather than for arrays without axes."""
+        return bool(t.note)
 
     def process(self, prim: Primitive, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a primitive on all examples."""
@@ -45,7 +51,9 @@ class BatchTrace(Trace):
         if prim.kind is ELEMENTWISE and prim.batch is None and not kwargs:
             operands = self.operands(args)
             if operands is not None:
-                return self.wrap(prim.fun(*operands))
+                made = self.wrap(prim.fun(*operands))
+                self.find_arrays(prim, made, args, kwargs)
+                return made
         if prim.kind is STRUCTURAL:  # what it returns depends on shapes and dtypes, which all examples share
             return prim.fun(*self.example(args, 0), **self.example(kwargs, 0))
         rule = prim.batch or (elementwise_batch if is_elementwise(prim) else None)
@@ -53,7 +61,9 @@ class BatchTrace(Trace):
         copied = ans is None
         if copied:
             ans = self.one_by_one(prim, args, kwargs)
-        ans = rebuild(ans, [self.wrap(x) for x in ans]) if is_many(ans) else self.wrap(ans)  # type: ignore[union-attr]
+        else:
+            ans = rebuild(ans, [self.wrap(x) for x in ans]) if is_many(ans) else self.wrap(ans)  # type: ignore[union-attr]
+            self.find_arrays(prim, ans, args, kwargs)
         if (
             prim.fun is getitem
             and not copied
@@ -64,6 +74,16 @@ class BatchTrace(Trace):
             self.is_view(prim, ans, args, kwargs, None, copied=False)
         follow(prim, ans, args, kwargs, self, copied=copied)
         return ans
+
+    def find_arrays(self, prim: Primitive, ans: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Note which outputs without axes are arrays for one example, and no scalars: NumPy's functions differ in that."""
+        if makes_scalars(prim, args):
+            return
+        outputs = ans if is_many(ans) else [ans]
+        if self.size and any([t.note for t in outputs]):
+            one = prim.fun(*self.example(args, 0), **self.example(kwargs, 0))
+            for t, x in zip(outputs, one if is_many(ans) else [one], strict=True):
+                t.note = t.note and is_scalar(x)
 
     def operands(self, args: tuple[Any, ...]) -> list[Any] | None:
         """Return arguments as `elementwise_batch` runs a function on them; None if one is neither an array nor a number."""
@@ -84,15 +104,21 @@ class BatchTrace(Trace):
             raise ValueError(f"{prim.name} has no batching rule, so it cannot be run on an empty batch")
         results = [prim.fun(*self.example(args, i), **self.example(kwargs, i)) for i in range(self.size)]
         if not is_many(results[0]):
-            return joined(prim, results)
+            return self.joined(prim, results)
         if len({len(parts) for parts in results}) > 1:
             raise differ(prim)
-        return rebuild(results[0], [joined(prim, parts) for parts in zip(*results, strict=True)])
+        return rebuild(results[0], [self.joined(prim, parts) for parts in zip(*results, strict=True)])
+
+    def joined(self, prim: Primitive, results: Sequence[Any]) -> Traced:
+        """Stack what the examples returned."""
+        if len({np.shape(x) for x in results}) > 1:
+            raise differ(prim)
+        return self.wrap(np.stack(results), scalars=is_scalar(results[0]))
 
     def example(self, x: Any, i: int) -> Any:
         """Return arguments as the i-th example has them."""
         if isinstance(x, Traced):
-            return x.value[i] if x._trace is self else x
+            return x if x._trace is not self else x.value[i] if x.note else x.value[i, ...]
         if x.__class__ is dict:
             return {k: self.example(v, i) for k, v in x.items()}
         return x.__class__([self.example(e, i) for e in x]) if x.__class__ in (list, tuple) else x
@@ -101,26 +127,18 @@ class BatchTrace(Trace):
 
     strips = False  # an array of a lower trace would have to hold what each example wrote
 
-    def is_view(
-        self,
-        prim: Primitive,
-        t: Traced,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        part: int | None,
-        *,
-        copied: bool,
-    ) -> bool:
+    def is_view(self, prim: Primitive, t: Traced, args: Any, kwargs: Any, part: int | None, *, copied: bool) -> bool:
         """Tell whether one example's result is a view; if not, make that of the batch a copy, unless it is one."""
         if self.size == 0 or prim.kind is CONSTANT:
+            return False
+        if t.note:
+            t.value = t.value if copied else np.copy(t.value)
             return False
         first: Any = self.example(args, 0), self.example(kwargs, 0)
         ans = prim.fun(*first[0], **first[1])
         ans = ans if part is None else ans[part]
         memory = memory_of(ans)
-        if isinstance(bottom(ans), np.ndarray) and any(
-            [memory_of(x) is memory for x in arrays_in(*first[0], *first[1].values())]
-        ):
+        if any([memory_of(x) is memory for x in arrays_in(*first[0], *first[1].values())]):
             return True
         if not copied:
             t.value = self.laid_out(layout_of(ans), t.value)
@@ -136,7 +154,7 @@ class BatchTrace(Trace):
 
     def own(self, s: Storage) -> None:
         """Make the buffer a copy that nobody else holds."""
-        s.layout = layout_of(self.wrap(s.value))
+        s.layout = layout_of(self.wrap(s.value, scalars=False))
         s.value = clone_batch(s.value)
 
     def lift(self, s: Storage, value: Any) -> None:
@@ -178,13 +196,26 @@ class BatchTrace(Trace):
         """Return the value of the view at the end of ``path``, given that of the whole."""
         if path is None:
             return value
-        view = through(path, self.wrap(value)).value
+        view = through(path, self.wrap(value, scalars=False)).value
         if memory_of(view) is not memory_of(value):
             raise InPlaceError(
                 f"{here()}: inside vmap a view of an array that is written into could not be followed. Write into the array "
                 f"itself, or loop over the examples instead of vmap."
             )
         return view
+
+
+def makes_scalars(prim: Primitive, args: tuple[Any, ...]) -> bool:
+    """Tell whether a primitive is known to return a scalar, and no array, where the result has no axes.
+
+    So do ufuncs, their methods and operators, and what computes with these instead of moving entries around.
+    """
+    if isinstance(prim.fun, (np.ufunc, BuiltinFunctionType)):
+        return prim.fun is not getitem
+    rule = prim.batch
+    if rule is axis_batch:
+        return bool(args and shape_of(args[0]))  # of a scalar some make an array, if asked for keepdims
+    return rule is matrix_batch or (rule is elementwise_batch and prim.kind is not LINEAR)
 
 
 def is_scattered(x: Any) -> bool:
@@ -201,13 +232,6 @@ def is_apart(parts: Sequence[Any]) -> bool:
     """Tell whether slices lie between arrays of an index: then NumPy puts their axes in front of all others."""
     there = [k for k, part in enumerate(parts) if not is_slicing(part)]
     return bool(there) and there[-1] - there[0] >= len(there)
-
-
-def joined(prim: Primitive, results: Sequence[Any]) -> Any:
-    """Stack what the examples returned."""
-    if len({np.shape(x) for x in results}) > 1:
-        raise differ(prim)
-    return np.stack(results)
 
 
 def differ(prim: Primitive) -> BatchError:

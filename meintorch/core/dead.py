@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from meintorch.core.graph import Node, accumulate, node_name, pull, pull_many
-from meintorch.core.memory import Layout, Path, clone, layout_of, memory_of, through
+from meintorch.core.memory import Layout, Path, memory_of
 from meintorch.core.primitive import CONSTANT, ELEMENTWISE, MULTILINEAR, STRUCTURAL, Primitive
 from meintorch.core.shapes import dtype_of, shape_of
 from meintorch.core.storage import CONSTANTS, Storage, constant, follow, put, through_writable
@@ -91,8 +91,8 @@ class DeadTrace(Trace):
 
     def own(self, s: Storage) -> None:
         """Make value and mask copies that nobody else holds, laid out alike."""
-        s.layout = layout_of(s.value)
-        s.value, s.note = clone(s.value), self._laid_out(s.layout, s.note)
+        super().own(s)
+        s.note = self._laid_out(s.layout, s.note)
 
     def lift(self, s: Storage, value: Any) -> None:
         """Take over a buffer of the walk's own: what is 0 in it comes of nothing."""
@@ -116,10 +116,6 @@ class DeadTrace(Trace):
             np.logical_and.at(through_writable(path, s.note), index, mask)
         else:
             s.note = put(s.note, path, index, mask, False)
-
-    def note_of_view(self, s: Storage, path: Path, value: Any) -> Any:
-        """Return the mask of the view at the end of ``path``."""
-        return through(path, s.note)
 
     def settled(self, t: Traced) -> Traced:
         """Return a value as it is now."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from meintorch.core.captured import Captured
 from meintorch.core.graph import ReverseTrace, walk
-from meintorch.core.memory import Path, clone, layout_of, memory_of, through
+from meintorch.core.memory import Path, clone, memory_of
 from meintorch.core.primitive import CONSTANT, ELEMENTWISE, LINEAR, MULTILINEAR, STRUCTURAL, Primitive
 from meintorch.core.shapes import dtype_of, expand, fit, shape_of
 from meintorch.core.storage import Storage, filled, follow, put
@@ -64,8 +64,8 @@ class ForwardTrace(Trace):
 
     def own(self, s: Storage) -> None:
         """Make value and tangent copies that nobody else holds, laid out alike."""
-        s.layout = layout_of(s.value)
-        s.value, s.note = clone(s.value), filled(s.layout, s.note)
+        super().own(s)
+        s.note = filled(s.layout, s.note)
 
     def lift(self, s: Storage, value: Any) -> None:
         """Take over a buffer of a lower trace, with zeros as its tangent."""
@@ -77,10 +77,6 @@ class ForwardTrace(Trace):
         t = value.note if mine else 0
         s.value = put(s.value, path, index, value.value if mine else value, add)
         s.note = put(s.note, path, index, t, add)
-
-    def note_of_view(self, s: Storage, path: Path, value: Any) -> Any:
-        """Return the tangent of the view at the end of ``path``."""
-        return through(path, s.note)
 
     def settled(self, t: Traced) -> Traced:
         """Return a value as it is now."""

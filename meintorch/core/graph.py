@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from meintorch.core.memory import Layout, Path, bottom, clone, is_writeable, layout_of, overlaps, steps_of
+from meintorch.core.memory import Layout, Path, bottom, is_writeable, overlaps, steps_of
 from meintorch.core.primitive import CONSTANT, STRUCTURAL, Primitive, Step
 from meintorch.core.shapes import dtype_of, fit, may_repeat, shape_of
 from meintorch.core.storage import (
@@ -109,11 +109,6 @@ class ReverseTrace(Trace):
         return self.wrap(value, (self.count(), pull_pick, node, i, *node[-2:]), call.inputs)
 
     # ------------------------------------------------------------ arrays that are written into
-
-    def own(self, s: Storage) -> None:
-        """Make the buffer a copy that nobody else holds."""
-        s.layout = layout_of(s.value)
-        s.value = clone(s.value)
 
     def lift(self, s: Storage, value: Any) -> None:
         """Take over a buffer of a lower trace, which so far is a constant."""

@@ -8,8 +8,8 @@ those of every other reverse trace; only the walk gathers its nodes first, since
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from types import CodeType
 from typing import Any
 
@@ -47,25 +47,29 @@ class Cotangents(dict[int, Any]):
         return None
 
 
-class Pending(threading.local):
+class Pending:
     """The large arrays that the operation running in this thread keeps, until its result's note takes them over.
 
     The trace itself never ends: a record of its own would hold every array for ever.
     """
 
     def __init__(self) -> None:
-        self._captured: Captured | None = None
+        self._captured: ContextVar[Captured | None] = ContextVar("captured", default=None)
 
     def keep(self, x: Any, code: CodeType | None, offset: int) -> Any:
         """Remember an array, and the user's line that used it; without copies, of which each operation would have its own."""
-        if self._captured is None:
-            self._captured = Captured()
-        self._captured.add(x, code, offset)
+        captured = self._captured.get()
+        if captured is None:
+            captured = Captured()
+            self._captured.set(captured)
+        captured.add(x, code, offset)
         return x
 
     def take(self) -> Captured | None:
         """Return the record, and start another."""
-        captured, self._captured = self._captured, None
+        captured = self._captured.get()
+        if captured is not None:
+            self._captured.set(None)
         return captured
 
 

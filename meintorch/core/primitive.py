@@ -9,7 +9,6 @@ pass. Of a parameter that takes a sequence of arrays the same suffixes give a tu
 from __future__ import annotations
 
 import inspect
-import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -103,8 +102,8 @@ class Primitive:
         self.rules = rules
         self.name = name or name_of(fun)
         self.symbol = symbol or self.name.rpartition(".")[2]
-        self.sequences = frozenset(sequences)
-        self.refused = frozenset(refused) | {"out"}
+        self.sequences = tuple(sequences)
+        self.refused = frozenset(["out", *refused])
         self._signature: inspect.Signature | str | None = signature
         self.parameters: tuple[str, ...] = ()
         self.variadic: int | None = None
@@ -114,34 +113,39 @@ class Primitive:
                 self._learn_parameters()
             else:
                 self.parameters = names
-        refused_at = [k for k, name in enumerate(self.parameters) if name in self.refused]
-        self.accepted = min(refused_at, default=len(self.parameters)) if self.variadic is None else 0
-        single = 0  # so many parameters from the first on take one array each, and have a rule
-        while single < len(self.parameters) and self.rules.get(self.parameters[single]) is not None:
-            if self.parameters[single] in self.sequences or single == self.variadic:
+        self.accepted = 0
+        if self.variadic is None:
+            for parameter in self.parameters:
+                if parameter in self.refused:
+                    break
+                self.accepted += 1
+        single = 0
+        for parameter in self.parameters:
+            if rules.get(parameter) is None or parameter in self.sequences or single == self.variadic:
                 break
             single += 1
         self.single = self.parameters[:single]
         self._recipes: dict[tuple[Any, ...], Recipe] = {}
-        for parameter, rule in rules.items():
-            if parameter not in self.parameters:
-                raise RowError(f"{self.name} has no parameter {parameter!r}; it has {', '.join(self.parameters)}")
-            if rule is not None:
-                self._check(needs_of(rule))
-        for rule in self.into.values():
-            self._check(needs_of(rule)[2:])
-        for rule in self.jvps.values():
-            self._check(needs_of(rule)[1:])
 
     def __repr__(self) -> str:
         return f"<{self.kind} primitive {self.name}>"
 
-    def _check(self, needs: Iterable[str]) -> None:
-        """Refuse a rule that asks for something that does not exist, when it is registered and not when it runs."""
-        for need in needs:
-            known = need in ("g", "ans", "wanted") or base_name(need, self.parameters) in (*self.parameters, "ans")
-            if not known:
-                raise RowError(f"the rule of {self.name} asks for {need!r}; there are {', '.join(self.parameters)}")
+    def check(self) -> Primitive:
+        """Return the row, or say which rule is for, or asks for, something that does not exist.
+
+        Rows of users' own are checked when they are made; those of the library by its tests, which spares every import that.
+        """
+        listed = ", ".join(self.parameters)
+        for parameter in self.rules:
+            if parameter not in self.parameters:
+                raise RowError(f"{self.name} has no parameter {parameter!r}; it has {listed}")
+        known = ("ans", *self.parameters)
+        for rules, given in ((self.rules, 0), (self.into, 2), (self.jvps, 1)):  # so many arguments come before
+            for rule in rules.values():
+                for need in needs_of(rule)[given:] if rule is not None else ():
+                    if need not in {"g", "wanted"} and base_name(need, self.parameters) not in known:
+                        raise RowError(f"the rule of {self.name} asks for {need!r}; there are {listed}")
+        return self
 
     def parameter_at(self, position: int) -> tuple[str, int]:
         """Return the name of the parameter at a position, and which element of it if it is variadic (else -1)."""
@@ -245,7 +249,8 @@ def needs_of(rule: Rule) -> tuple[str, ...]:
 def quick_names(fun: Callable[..., Any], text: str | None) -> tuple[str, ...] | None:
     """Return the names of a callable's parameters without `inspect`, whose cost every import would pay; None if unsure."""
     if text is not None:
-        return tuple(NAMES.findall(text)) if "(" not in text and "*operands" not in text and "**" not in text else None
+        found = tuple([part.partition("=")[0].strip() for part in text.split(",") if part.strip() not in {"/", "*"}])
+        return found if all([name.isidentifier() for name in found]) else None  # such as *operands
     nin = getattr(fun, "nin", 0)
     if nin:
         return (*(("x",) if nin == 1 else [f"x{i + 1}" for i in range(nin)]), "out", "where", "dtype", "options")
@@ -254,9 +259,6 @@ def quick_names(fun: Callable[..., Any], text: str | None) -> tuple[str, ...] | 
         return None
     names: tuple[str, ...] = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     return names
-
-
-NAMES = re.compile(r"(?:^|,)\s*([A-Za-z_]\w*)")
 
 
 def base_name(need: str, parameters: tuple[str, ...]) -> str:
@@ -324,7 +326,7 @@ def signature_of(fun: Callable[..., Any], text: str | None) -> inspect.Signature
 def name_of(fun: Callable[..., Any]) -> str:
     """Return how a user spells a NumPy callable, such as ``np.linalg.norm`` or ``np.add.reduce``."""
     owner = getattr(fun, "__self__", None)
-    name = getattr(fun, "__name__", repr(fun))
+    name = getattr(fun, "__name__", None) or repr(fun)
     if owner is not None and hasattr(owner, "nin"):
         return f"np.{owner.__name__}.{name}"
     if hasattr(fun, "nin"):  # a ufunc does not say where it comes from

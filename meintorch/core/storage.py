@@ -33,7 +33,6 @@ from meintorch.core.memory import (
     Path,
     bottom,
     clone,
-    layout_of,
     memory_of,
     overlaps,
     steps_of,
@@ -41,8 +40,8 @@ from meintorch.core.memory import (
 )
 from meintorch.core.primitive import ELEMENTWISE, Primitive, registry
 from meintorch.core.primitive import constant as constant_row
-from meintorch.core.shapes import may_repeat
-from meintorch.core.trace import ENDED, Trace, Traced, array_of, bind, here, levels, rebuild, top_trace
+from meintorch.core.shapes import dtype_of, may_repeat
+from meintorch.core.trace import ENDED, Trace, Traced, array_of, bind, here, is_scalar, levels, rebuild, top_trace
 from meintorch.errors import InPlaceError
 
 ndarray = np.ndarray
@@ -185,10 +184,7 @@ class Family:
     def begin(self) -> None:
         """Prepare for the first write: the buffer becomes our own, and all members ask the storage from now on."""
         s = self._storage
-        x = bottom(s.value)
-        if not isinstance(x, ndarray):
-            raise TypeError(f"'numpy.{x.__class__.__name__}' object does not support item assignment")
-        if not x.flags.writeable:
+        if not bottom(s.value).flags.writeable:
             raise ValueError("assignment destination is read-only")
         s.trace.own(s)
         self.written = True
@@ -400,6 +396,8 @@ def write(target: Any, index: Any, value: Any, *, add: bool = False) -> None:
     trace.check_alive()
     check_apart(bottom(target))
     if not family.written:
+        if is_scalar(target):
+            raise TypeError(f"'numpy.{dtype_of(target).type.__name__}' object does not support item assignment")
         family.begin()
     s = family.storage()
     if trace is not s.trace:
@@ -490,11 +488,6 @@ class ValueTrace(Trace):
     """A trace that notes nothing about its arrays: their storage is just the buffer."""
 
     __slots__ = ()
-
-    def own(self, s: Storage) -> None:
-        """Make the buffer a copy that nobody else holds."""
-        s.layout = layout_of(s.value)
-        s.value = clone(s.value)
 
     def lift(self, s: Storage, value: Any) -> None:
         """Take over a buffer of a lower trace."""

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from meintorch.core.captured import SMALL, Captured
-from meintorch.core.memory import clone, through
+from meintorch.core.memory import clone, layout_of, through
 from meintorch.core.primitive import COMPOSITE, CONSTANT, STRUCTURAL, Primitive, find, name_of
 from meintorch.errors import EscapedTensorError, InPlaceError, InputError, LostDerivativeError, NoRuleError, source_line
 
@@ -70,6 +70,10 @@ class Trace:
         """Run a primitive on arguments of which at least one belongs to this trace, and note what is needed."""
         raise NotImplementedError
 
+    def is_scalar(self, t: Traced) -> bool:
+        """Tell whether one of its values stands for a NumPy scalar rather than for an array without axes."""
+        return is_scalar(t.value)
+
     def open(self, t: Traced) -> Any:
         """Return the value of one of its own traced values, in the form in which it may be kept."""
         return t.value
@@ -80,7 +84,8 @@ class Trace:
 
     def own(self, s: Any) -> None:
         """Make the buffer a copy that nobody else holds."""
-        raise NotImplementedError
+        s.layout = layout_of(s.value)
+        s.value = clone(s.value)
 
     def lift(self, s: Any, value: Any) -> None:
         """Make ``value``, a buffer of a lower trace, the value of this one's storage."""
@@ -92,7 +97,7 @@ class Trace:
 
     def note_of_view(self, s: Any, path: Any, value: Any) -> Any:
         """Return the note of the view at the end of ``path``, whose value is given."""
-        raise NotImplementedError
+        return through(path, s.note)
 
     def settled(self, t: Traced) -> Any:
         """Return one of its values as it is now, whatever is written into it later."""
@@ -106,18 +111,9 @@ class Trace:
         """Return the value of the view at the end of ``path``, given that of the whole."""
         return through(path, value)
 
-    def is_view(
-        self,
-        prim: Primitive,
-        t: Traced,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        part: int | None,
-        *,
-        copied: bool,
-    ) -> bool:
+    def is_view(self, prim: Primitive, t: Traced, args: Any, kwargs: Any, part: int | None, *, copied: bool) -> bool:
         """Tell whether a result is a view of an argument for NumPy, given that it shares memory here or is ``copied``."""
-        return True
+        return not is_scalar(t)
 
     def lower(self, x: Any) -> Any:
         """Return the value inside ``x`` if it belongs to this trace, else ``x``; looks into lists and tuples."""
@@ -126,6 +122,11 @@ class Trace:
         if x.__class__ is list or x.__class__ is tuple:
             return x.__class__([self.lower(e) for e in x])
         return x
+
+
+def is_scalar(x: Any) -> bool:
+    """Tell whether a value is, or stands for, a scalar rather than an array without axes."""
+    return x._trace.is_scalar(x) if isinstance(x, Traced) else not isinstance(x, np.ndarray)
 
 
 ATOMS = {int, float, bool, str, type(None), slice}  # classes of arguments that are what they are

@@ -13,7 +13,7 @@ from meintorch import tree
 from meintorch._typing import PyTree
 from meintorch.core.shapes import dtype_of, shape_of
 from meintorch.core.storage import constant, running, settled
-from meintorch.core.trace import Trace, Traced
+from meintorch.core.trace import Trace, Traced, is_scalar
 from meintorch.errors import InputError, LostDerivativeError, OutputError
 
 P = ParamSpec("P")
@@ -266,7 +266,7 @@ def finished(g: Any, owned: Any, like: Any) -> Any:
         g = np.zeros(shape_of(like), dtype_of(like))
         return constant(g) if isinstance(like, Traced) else g  # the program around may write into it
     if isinstance(g, Traced):
-        return settled(g)
+        return np.copy(g) if is_scalar(g) else settled(g)  # type: ignore[call-overload]  # an array, if without axes
     dtype = dtype_of(like)
     if g.dtype.kind == "c" and dtype.kind != "c":
         g = g.real

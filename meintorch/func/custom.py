@@ -357,7 +357,7 @@ class UserPrimitive(Transformed[P, R]):
 
     def __init__(self, f: Callable[P, R], prim: dict[str, Any]) -> None:
         super().__init__(f)
-        self._prim = Primitive(self.__call__, **prim, name=self.__name__, signature=positional_signature(f))
+        self._prim = Primitive(self.__call__, **prim, name=self.__name__, signature=positional_signature(f)).check()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the operation; on traced values by its rules."""

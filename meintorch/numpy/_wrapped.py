@@ -19,7 +19,7 @@ from meintorch.core.memory import layout_of
 from meintorch.core.primitive import registry
 from meintorch.core.shapes import dtype_of, shape_of
 from meintorch.core.storage import constant, running, shape_only
-from meintorch.core.trace import Traced, array_of, bind, here, top_trace
+from meintorch.core.trace import Traced, array_of, bind, here, is_scalar, top_trace
 from meintorch.errors import LostDerivativeError, MeintorchError, NoRuleError
 
 WRAPPED: dict[str, Any] = {}
@@ -100,7 +100,11 @@ def converted(t: Any, dtype: Any, order: Any, *, copy: Any, ndmin: int = 0) -> A
     given = t
     if dtype is not None and t.dtype != dtype:
         t = t.astype(dtype)
-    if (t is given and copy) or (order in {"C", "F"} and not layout_of(t).blank().flags[f"{order}_CONTIGUOUS"]):
+    if (
+        (t is given and copy)
+        or is_scalar(t)
+        or (order in {"C", "F"} and not layout_of(t).blank().flags[f"{order}_CONTIGUOUS"])
+    ):
         t = np.copy(t, order=order or "K")
     return t[(None,) * (ndmin - t.ndim)] if t.ndim < ndmin else t
 
@@ -305,7 +309,7 @@ class vectorize(np.vectorize):  # noqa: N801 - NumPy's name
                 f"{here()}: np.vectorize makes all results {dtype}, as the first one is, and would lose their derivative. "
                 f"Return floating-point numbers (0.0 instead of 0), or pass otypes=[float]."
             )
-        return buffered(ans.astype(dtype).reshape(shape)[()])
+        return buffered(ans.astype(dtype).reshape(shape))
 
 
 WRAPPED["vectorize"] = named(vectorize, np.vectorize)

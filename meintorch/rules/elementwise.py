@@ -109,6 +109,7 @@ general(np.modf, x=_modf_vjp)
 
 @composite(np.real_if_close)
 def _real_if_close(a: Any, tol: Any = 100) -> Any:
+    a = a if a.shape else a[...]  # a scalar NumPy makes an array
     if a.dtype.kind != "c":
         return a
     if tol > 1:

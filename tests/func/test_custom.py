@@ -248,6 +248,15 @@ def test_primitive_with_forward_and_batching_rules() -> None:
     close(jvp(exponential, (X,), (np.ones(3),))[1], np.exp(X))
 
 
+def test_primitive_with_defaults_that_hold_commas() -> None:
+    @primitive(x=lambda g, y: g * y, y=lambda g, x: g * x)
+    def product(x: Any, mode: str = "a, b=c", limits: tuple[int, int] = (0, 1), y: Any = 1.0) -> Any:
+        return x * y
+
+    close(grad(product, 3)(2.0, "a, b=c", (0, 1), 3.0), 2.0)
+    close(grad(product)(2.0, "a, b=c", (0, 1), 3.0), 3.0)
+
+
 def test_primitive_refuses_rules_that_do_not_fit() -> None:
     with pytest.raises(errors.RowError, match="'z'"):
         primitive(z=lambda g: g)(lambda x: x)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from meintorch import Tensor, errors
-from meintorch.func import checkpoint, custom_vjp, draw, drawing, grad, hessian, value_and_grad, vmap
+from meintorch.func import _picture, checkpoint, custom_vjp, draw, grad, hessian, value_and_grad, vmap
 from meintorch.func._layout import Layout
 from tests.conftest import objects_left_by
 from tests.differences import weighted
@@ -691,8 +691,8 @@ def test_the_derivative_of_a_program_that_writes():
 @pytest.mark.parametrize("kind", ["real", "views", "complex"])
 def test_random_programs_that_write(kind, monkeypatch):
     """The picture's walk is not that of grad, and it reads the values at other times; the numbers are the same."""
-    monkeypatch.setattr(drawing, "MAX_ENTRIES", 10_000)
-    monkeypatch.setattr(drawing, "picture", lambda graph, title, **options: graph)
+    monkeypatch.setattr(_picture, "MAX_ENTRIES", 10_000)
+    monkeypatch.setattr(_picture, "picture", lambda graph, title, **options: graph)
     drawn = 0
     for seed in range(40):
         program = random_program(seed, kind=kind)

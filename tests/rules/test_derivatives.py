@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meintorch.core.primitive import registry
+from meintorch.core.primitive import GENERAL, Primitive, registry
+from meintorch.errors import RowError
 from meintorch.func import grad, value_and_grad, vjp
 from tests.cases import Case
 from tests.cases.table import CASES
@@ -103,3 +104,38 @@ def test_every_differentiable_row_has_a_case() -> None:
         if (prim.rules or prim.definition is not None) and prim.name not in named
     ]
     assert missing == []
+
+
+def test_every_rule_asks_for_what_exists() -> None:
+    """The rules of users' own are checked when they are registered, those of the library here."""
+    for prim in registry.values():
+        assert prim.check() is prim
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"rules": {"y": lambda g: g}}, "has no parameter 'y'; it has x"),
+        ({"rules": {"x": None, "y": None}}, "has no parameter 'y'"),
+        ({"rules": {"x": lambda g, y: g * y}}, "asks for 'y'; there are x"),
+        ({"rules": {"x": lambda g, y_shape: g}}, "asks for 'y_shape'"),
+        ({"rules": {"x": lambda g, g_shape: g}}, "asks for 'g_shape'"),
+        ({"rules": {"x": lambda g: g}, "jvps": {"x": lambda t, y: t * y}}, "asks for 'y'"),
+        ({"rules": {"x": lambda g: g}, "into": {"x": lambda buffer, g, y: None}}, "asks for 'y'"),
+    ],
+)
+def test_a_rule_that_asks_for_something_else_is_refused(options: dict[str, Any], told: str) -> None:
+    row = Primitive(lambda x: x, GENERAL, **options, name="f", signature="x")
+    with pytest.raises(RowError, match=told):
+        row.check()
+
+
+def test_a_rule_may_ask_for_the_output_and_for_shapes() -> None:
+    Primitive(
+        lambda x: x,
+        GENERAL,
+        {"x": lambda g, ans, ans_shape, x_dtype, x_ndim: g, "y": None},
+        jvps={"x": lambda t, ans, x: t},
+        into={"x": lambda buffer, g, x_shape: None},
+        signature="x, /, y=None",
+    ).check()
