@@ -163,12 +163,12 @@ def select(mask: Any, g: Any) -> Any:
     A product is right unless it meets an infinity, which shows as a NaN.
     """
     plain = g.__class__ is ndarray and mask.__class__ is ndarray
-    if plain and g.size > LARGE and g.dtype.kind == "f" and mask.dtype == bool:
-        h = g * mask
-        if h.shape == mask.shape and h.flags.c_contiguous:
-            h += 0.0  # makes 0 of -0
-            if not np.isnan(np.minimum.reduce(h, axis=None)):
-                return h
+    if plain and g.size > LARGE and g.shape == mask.shape and g.dtype.kind == "f" and mask.dtype == bool:
+        h = mask.astype(g.dtype)
+        h *= g
+        h += 0.0  # makes 0 of -0
+        if not np.isnan(np.minimum.reduce(h, axis=None)):
+            return h
     return np.where(mask, g, 0)
 
 
