@@ -25,11 +25,12 @@ from meintorch.errors import BatchError, InPlaceError
 class BatchTrace(Trace):
     """A trace that carries a batch of ``size`` examples."""
 
-    __slots__ = ("size",)
+    __slots__ = ("mode", "size")
 
     def __init__(self, size: int) -> None:
         super().__init__()
         self.size = size
+        self.mode = f"vmap of {size} example{'s' * (size != 1)}"
 
     def wrap(self, value: Any) -> Traced:
         """Make a traced value of an array whose first axis is the batch."""
