@@ -130,7 +130,7 @@ class Tensor(Traced):
 
     Parameters
     ----------
-    data : array_like of real numbers; copied, as float64
+    data : array_like of real numbers, of any shape; copied, as float64
     _children : the tensors that it was computed from, for an operation of one's own
     _op : a name for that operation
 
