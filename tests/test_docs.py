@@ -81,6 +81,41 @@ def test_every_python_block_runs(page):
             assert block.language in NOT_EXECUTED, f"{name_of(page)}, line {block.line}: which language is this block?"
 
 
+# What is shown on these pages runs only in a copy of the repository, and they say so.
+IN_THE_REPOSITORY = {"performance.md"}
+
+
+@pytest.mark.parametrize("page", [page for page in SITE_PAGES if page.name not in IN_THE_REPOSITORY], ids=name_of)
+def test_what_a_page_shows_runs_by_itself(page, tmp_path, monkeypatch):
+    """A reader who copies all the code of a page, in order, to a place of their own needs nothing that is hidden.
+
+    A chapter of the course shows the code of those before it in a box.
+    """
+    reader = {"__name__": "__page__"}
+    for block in blocks_of(page):
+        if block.language != "python":
+            continue
+        if 'source="' in block.info:
+            with monkeypatch.context() as elsewhere:
+                elsewhere.chdir(tmp_path)
+                execute(page, block, reader)
+        elif "tests/course.py" in block.body:
+            shown = re.search(r"```python\n(.*)```", execute(page, block, {}), re.DOTALL)
+            execute(page, Block(block.line, "python", shown[1]), reader)
+
+
+CODE_WIDTH = 64  # characters; a phone shows about 50 of them
+
+
+@pytest.mark.parametrize("page", SITE_PAGES, ids=name_of)
+def test_lines_of_code_are_short(page):
+    """Ruff wraps what is shown; a line that is one text, such as a message, may be somewhat longer."""
+    for block in blocks_of(page):
+        if block.language == "python" and 'source="' in block.info:
+            long = [line for line in block.body.splitlines() if len(line) > CODE_WIDTH]
+            assert [line for line in long if len(line) > 80 or not re.search(r"^\W*(return )?f?\".*\"$", line)] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_fence_is_seen(page):
     """As many fences open and close as there are blocks: none is hidden by one that never closes."""
