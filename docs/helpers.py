@@ -14,11 +14,19 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-CURVES = ["#000001", "#000002", "#000003", "#000004", "#000005"]  # stand for the colours in stylesheets/site.css
+CURVES = [
+    "#000001",
+    "#000002",
+    "#000003",
+    "#000004",
+    "#000005",
+]  # stand for the colours in stylesheets/site.css
 INK = "#000000"
 
 
-def figure(width: float = 5.2, height: float = 3.4, **layout: Any) -> tuple[Any, Any]:
+def figure(
+    width: float = 5.2, height: float = 3.4, **layout: Any
+) -> tuple[Any, Any]:
     """Return a figure of matplotlib without a background, and its axes."""
     made = Figure(figsize=(width, height), layout="constrained")
     made.patch.set_alpha(0)
@@ -32,25 +40,58 @@ def figure(width: float = 5.2, height: float = 3.4, **layout: Any) -> tuple[Any,
 def picture(made: Any, description: str) -> str:
     """Return a figure as inline SVG whose colours follow the page, with a description for those who cannot see it."""
     file = io.StringIO()
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": description}):
-        made.savefig(file, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    with mpl.rc_context(
+        {"svg.fonttype": "none", "svg.hashsalt": description}
+    ):
+        made.savefig(
+            file,
+            format="svg",
+            metadata={
+                "Date": None,
+                "Creator": None,
+                "Format": None,
+                "Type": None,
+            },
+        )
     svg = file.getvalue()
     svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r' (?:width|height)="[\d.]+pt"', "", svg, count=2)
+    svg = re.sub(
+        r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL
+    )
+    svg = re.sub(
+        r' (?:width|height)="[\d.]+pt"', "", svg, count=2
+    )
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)
-    svg = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px; font-family: inherit", svg)
+    svg = re.sub(
+        r"font: ([\d.]+)px [^;\"]*",
+        r"font-size: \1px; font-family: inherit",
+        svg,
+    )
     for k, colour in enumerate(CURVES):
         svg = svg.replace(colour, f"var(--curve-{k})")
-    svg = svg.replace(INK, "currentColor").replace('<text style="', '<text style="fill: currentColor; ')
-    svg = svg.replace("<svg", f'<svg role="img" aria-label="{description}"', 1)
+    svg = svg.replace(INK, "currentColor").replace(
+        '<text style="', '<text style="fill: currentColor; '
+    )
+    svg = svg.replace(
+        "<svg", f'<svg role="img" aria-label="{description}"', 1
+    )
     return f'<figure class="picture">{" ".join(svg.split())}</figure>'
 
 
-def side_by_side(elsewhere: str, rows: list[tuple[str, str]], names: dict[str, Any]) -> str:
+def side_by_side(
+    elsewhere: str,
+    rows: list[tuple[str, str]],
+    names: dict[str, Any],
+) -> str:
     """Return a table of what one wrote elsewhere and what one writes here; the latter is run, and its result shown."""
-    lines = [f"| with {elsewhere} | with meintorch | it gives |", "| --- | --- | --- |"]
-    lines += [f"| {code(theirs)} | {code(ours)} | {code(result(ours, names))} |" for theirs, ours in rows]
+    lines = [
+        f"| with {elsewhere} | with meintorch | it gives |",
+        "| --- | --- | --- |",
+    ]
+    lines += [
+        f"| {code(theirs)} | {code(ours)} | {code(result(ours, names))} |"
+        for theirs, ours in rows
+    ]
     return "\n".join(lines)
 
 
@@ -67,7 +108,9 @@ def result(source: str, names: dict[str, Any]) -> str:
         exec(source, names)
         return ""
     with np.printoptions(precision=3, suppress=True):
-        return re.sub(r"\s*\n\s*", " ", rounded(eval(source, names)))
+        return re.sub(
+            r"\s*\n\s*", " ", rounded(eval(source, names))
+        )
 
 
 def rounded(value: Any) -> str:
@@ -78,7 +121,17 @@ def rounded(value: Any) -> str:
         return f"{value:.3g}"
     if isinstance(value, tuple):
         parts = [rounded(x) for x in value]
-        return "(" + ", ".join([part or "..." for part in parts]) + ("," if len(parts) == 1 else "") + ")"
-    if isinstance(value, np.ndarray) and value.dtype.kind == "f":
-        return repr(np.asarray(value + value.dtype.type(0)))  # adding zero makes 0 of -0
+        return (
+            "("
+            + ", ".join([part or "..." for part in parts])
+            + ("," if len(parts) == 1 else "")
+            + ")"
+        )
+    if (
+        isinstance(value, np.ndarray)
+        and value.dtype.kind == "f"
+    ):
+        return repr(
+            np.asarray(value + value.dtype.type(0))
+        )  # adding zero makes 0 of -0
     return repr(value)

@@ -29,7 +29,7 @@ from meintorch.core.objects import OBJECTS, Cotangents, Note
 from meintorch.core.primitive import find, registry
 from meintorch.core.shapes import astype, discretize, dtype_of, may_repeat, shape_of, unbroadcast
 from meintorch.core.storage import CONSTANTS, ConstantTrace, constant, prepare, write
-from meintorch.core.trace import Traced, bind, here, is_scalar, primitive_of, top_trace
+from meintorch.core.trace import Traced, bind, entered, here, is_scalar, primitive_of, top_trace
 from meintorch.errors import BatchError, InPlaceError, InputError, LostDerivativeError, NoRuleError
 
 __all__ = ["Tensor", "as_tensor", "unbroadcast"]
@@ -54,6 +54,14 @@ def lost(what: str, instead: str, x: Any = None) -> LostDerivativeError:
             instead += " To index a plain array with it use np.take_along_axis."
         elif "np.stack" in what or "np.array" in what:
             instead += " Build arrays of such values with np.stack."
+    if function := entered():
+        what = f"{function}, which needs plain numbers: {what}"
+    if "scipy" in function:
+        instead = (
+            "Write it with functions that have a rule (np.logaddexp.reduce for logsumexp, np.linalg for scipy.linalg; the "
+            "documentation's page Use SciPy has more), give it a rule with meintorch.func.primitive, or pass "
+            "stop_gradient(x) where the derivative is not wanted."
+        )
     return LostDerivativeError(
         f"{here()}: {what} would turn a traced value into a plain one and lose its derivative. {instead}"
     )
@@ -116,7 +124,7 @@ class Tensor(Traced):
 
     Parameters
     ----------
-    data : array_like of real numbers; copied, as float64
+    data : array_like of real numbers, of any shape; copied, as float64
     _children : the tensors that it was computed from, for an operation of one's own
     _op : a name for that operation
 
@@ -197,8 +205,15 @@ class Tensor(Traced):
         return iter([self[i] for i in range(self.shape[0])])
 
     def __repr__(self) -> str:
-        text = np.array2string(np.asarray(bottom(self)), separator=", ", prefix="Tensor(")
-        return f"Tensor({text})" if self._trace is OBJECTS else f"Tensor({text}, level={self._trace.level})"
+        array = np.asarray(bottom(self))
+        parts = [np.array2string(array, separator=", ", prefix="Tensor(")]
+        if self._trace is not OBJECTS or array.size > np.get_printoptions()["threshold"]:
+            parts.append(f"shape={self.shape}")
+        t: Any = self
+        while isinstance(t, Traced) and t._trace.level > 0:  # the object style is what a Tensor is by itself
+            parts.append(f"{t._trace.mode} at level {t._trace.level}")
+            t = t.value
+        return f"Tensor({', '.join(parts)})"
 
     def __format__(self, spec: str) -> str:
         return format(bottom(self), spec) if spec and not is_batched(self) else repr(self)
@@ -583,7 +598,30 @@ def real_array(data: Any) -> Array:
 
 
 def as_tensor(x: Any) -> Tensor:
-    """Return ``x`` if it is a Tensor, else a Tensor that holds it."""
+    """Return ``x`` if it is a Tensor, else a Tensor that holds it.
+
+    Parameters
+    ----------
+    x : Tensor, or array_like of real numbers, of any shape
+
+    Returns
+    -------
+    Tensor
+        ``x`` itself, or a new one of the object style: a copy of its shape, as float64.
+
+    Raises
+    ------
+    InputError
+        If ``x`` is neither: pass a Tensor, a number or an array of real numbers.
+
+    Examples
+    --------
+    >>> as_tensor([1, 2])
+    Tensor([1., 2.])
+    >>> x = Tensor(3.0)
+    >>> as_tensor(x) is x
+    True
+    """
     return x if isinstance(x, Tensor) else Tensor(x)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from meintorch import tree
 from meintorch._typing import PyTree
+from meintorch.errors import InputError
 from meintorch.func import grad, jvp
 
 __all__ = ["check_grads"]
@@ -45,6 +46,8 @@ def check_grads(
     ------
     AssertionError
         If a derivative is off: it says in which mode and order, for which argument and entry, and both numbers.
+    InputError
+        If ``args`` is not a sequence of arguments: one argument is written ``(x,)``.
 
     Notes
     -----
@@ -55,6 +58,8 @@ def check_grads(
     --------
     >>> check_grads(np.tanh, (np.array([0.1, -0.7]),), order=3)
     """
+    if not isinstance(args, (tuple, list)):
+        raise InputError(f"check_grads takes the arguments of f in a tuple, such as (x,), not {args!r:.60}")
     args = tuple(args)
     leaves, treedef = tree.flatten(args)
     arrays = [x if hasattr(x, "dtype") else np.asarray(x, np.result_type(type(x), np.float64)) for x in leaves]

@@ -81,6 +81,42 @@ def test_every_python_block_runs(page):
             assert block.language in NOT_EXECUTED, f"{name_of(page)}, line {block.line}: which language is this block?"
 
 
+# What is shown on these pages runs only in a copy of the repository, and they say so.
+IN_THE_REPOSITORY = {"performance.md"}
+
+
+@pytest.mark.parametrize("page", [page for page in SITE_PAGES if page.name not in IN_THE_REPOSITORY], ids=name_of)
+def test_what_a_page_shows_runs_by_itself(page, tmp_path, monkeypatch):
+    """A reader who copies all the code of a page, in order, to a place of their own needs nothing that is hidden.
+
+    A chapter of the course shows the code of those before it in a box.
+    """
+    reader = {"__name__": "__page__"}
+    for block in blocks_of(page):
+        if block.language != "python":
+            continue
+        if 'source="' in block.info:
+            with monkeypatch.context() as elsewhere:
+                elsewhere.chdir(tmp_path)
+                execute(page, block, reader)
+        elif "tests/course.py" in block.body:
+            shown = re.search(r"```python\n(.*)```", execute(page, block, {}), re.DOTALL)
+            execute(page, Block(block.line, "python", shown[1]), reader)
+
+
+CODE_WIDTH = 64  # characters; a phone shows about 50 of them
+
+
+@pytest.mark.parametrize("page", SITE_PAGES, ids=name_of)
+def test_lines_of_code_are_short(page):
+    """Ruff wraps what is shown; a line that is one text, such as a message, may be somewhat longer."""
+    for block in blocks_of(page):
+        if block.language == "python" and 'source="' in block.info:
+            width = CODE_WIDTH + 17 * (page.parent.name == "tutorial")  # its class has about forty lines, none wrapped
+            long = [line for line in block.body.splitlines() if len(line) > width]
+            assert [line for line in long if len(line) > 81 or not re.search(r"^\W*(return )?f?\".*\"$", line)] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_fence_is_seen(page):
     """As many fences open and close as there are blocks: none is hidden by one that never closes."""
@@ -178,10 +214,10 @@ def test_every_public_name_is_on_a_page_of_the_reference():
         assert any([pydoc.locate(home) is value for home in there])
 
 
-ONE_SENTENCE = {"meintorch.as_tensor"}  # its page has the example
+NEVER_RAISES = {"stop_gradient", "leaves", "paths"}
 
 
-@pytest.mark.parametrize("path", sorted(PUBLIC.keys() - ONE_SENTENCE))
+@pytest.mark.parametrize("path", sorted(PUBLIC))
 def test_the_docstring_of_every_public_name_says_it_all(path):
     """Parameters, results, errors, an example: each where there is something to say."""
     value = PUBLIC[path]
@@ -194,6 +230,7 @@ def test_the_docstring_of_every_public_name_says_it_all(path):
     assert "Examples" in sections
     if inspect.isfunction(value):
         assert {"Parameters", "Returns"} - set(sections) <= ({"Returns"} if returns_nothing(value) else set())
+        assert "Raises" in sections or path.rpartition(".")[2] in NEVER_RAISES
         described = text.partition("Parameters\n----------\n")[2]
         for name in inspect.signature(value).parameters:
             assert re.search(rf"^[\w, *]*\b{name}\b[\w, *]*( :|$)", described, re.MULTILINE), name

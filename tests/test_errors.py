@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from meintorch import Tensor, errors
-from meintorch.func import grad, primitive, stop_gradient, value_and_grad, vjp
+from meintorch.func import grad, jvp, primitive, stop_gradient, value_and_grad, vjp, vmap
 
 
 def line_of(f: Callable[..., Any], text: str) -> int:
@@ -227,3 +227,43 @@ def test_what_works_on_a_traced_value() -> None:
         return x
 
     assert grad(f)(2.5) == 1.0
+
+
+@pytest.mark.parametrize(
+    "name", ["special.logsumexp", "special.softmax", "stats.norm.logpdf", "linalg.solve", "integrate.simpson"]
+)
+def test_a_function_of_scipy_that_is_no_ufunc_is_named(name: str) -> None:
+    package, *names = name.split(".")
+    fun = pytest.importorskip(f"scipy.{package}")
+    for attribute in names:
+        fun = getattr(fun, attribute)
+    args = (np.ones(2),) if package == "linalg" else ()
+
+    def f(x: Any) -> Any:
+        return np.sum(fun(np.outer(x, x) + np.eye(3)[:2, :2] if args else x, *args))
+
+    for transform in (grad, jvp_of, vmap):
+        with pytest.raises(
+            errors.LostDerivativeError, match=rf"in .*f: scipy\.{package}\..*{names[-1]}, which needs.*Write it"
+        ) as caught:
+            transform(f)(np.ones((2, 2)) if transform is vmap else np.ones(2))
+        assert f"test_errors.py line {line_of(f, 'fun(')}" in str(caught.value)
+
+
+def test_a_function_of_numpy_that_sees_no_traced_value_is_named() -> None:
+    with pytest.raises(errors.LostDerivativeError, match=r"numpy\.full, which needs.*np\.stack"):
+        grad(lambda x: np.sum(np.full(3, x)))(2.0)
+    with pytest.raises(errors.LostDerivativeError, match=r"numpy\.lib\.vectorize, which needs"):
+        grad(lambda x: np.sum(np.vectorize(lambda e: e)(x)))(np.ones(2))
+
+
+def test_a_class_that_is_not_known_can_be_made_known() -> None:
+    class Parameters:
+        rate = 1.0
+
+    with pytest.raises(errors.InputError, match="make it a dataclass, or register it with register_pytree_node"):
+        grad(lambda p: p.rate)(Parameters())
+
+
+def jvp_of(f: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda x: jvp(f, (x,), (x,))

@@ -350,7 +350,23 @@ def test_what_a_checkpoint_finds_changed_is_an_error() -> None:
         grad(f)(np.ones(2))
 
 
-@pytest.mark.parametrize("n", [5_000, 100_000])
+def test_buffers_that_were_filled_again_are_kept_by_value() -> None:
+    w = np.ones(5_000)
+
+    def f(x: Any) -> Any:
+        total = np.sum(w * x)
+        w[:] = 3.0
+        return total + np.sum(x * w)
+
+    np.testing.assert_array_equal(grad(f)(np.ones(5_000)), 4.0)
+    w[:] = 1.0
+    _, pullback = vjp(f, np.ones(5_000))
+    w[:] = 7.0
+    for _ in range(2):
+        np.testing.assert_array_equal(pullback(1.0)[0], 4.0)
+
+
+@pytest.mark.parametrize("n", [70_000, 100_000])
 def test_larger_arrays_that_were_filled_again_are_an_error_that_names_the_line(n: int) -> None:
     def f(x: Any) -> Any:
         w = np.ones(n)
@@ -443,7 +459,7 @@ def write_one(a: Any) -> None:
     "write",
     [write_negative, write_double, write_sorted, write_reversed, write_rolled, write_swapped, write_one],
 )
-def test_every_write_to_a_medium_array_is_noticed(write: Any, dtype: str) -> None:
+def test_a_write_to_a_medium_array_changes_nothing(write: Any, dtype: str) -> None:
     a = np.random.default_rng(0).normal(size=16_384) * 100
     if dtype == "strided":
         a = a[::2]
@@ -452,16 +468,29 @@ def test_every_write_to_a_medium_array_is_noticed(write: Any, dtype: str) -> Non
     else:
         a = a.astype(dtype)
 
+    want = np.sum(np.real(a), dtype=float)
+
     def f(x: Any) -> Any:
         y = np.sum(np.real(x[0] * a))
         write(a)
         return y
 
-    with pytest.raises(errors.InPlaceError, match="written to afterwards"):
-        grad(f)(np.ones(2))
+    np.testing.assert_allclose(grad(f)(np.ones(2)), [want, 0.0], rtol=1e-4 if dtype == "f4" else 1e-9)
 
 
-@pytest.mark.parametrize("n", [5_000, 100_000])
+def test_a_medium_array_that_was_changed_and_changed_back_is_kept_by_value() -> None:
+    def f(x: Any) -> Any:
+        a = np.ones(5_000)
+        y = np.sum(x * a)
+        a[:] = 2.0
+        z = np.sum(x * a)
+        a[:] = 1.0
+        return y + z
+
+    np.testing.assert_array_equal(grad(f)(np.ones(5_000)), 3.0)
+
+
+@pytest.mark.parametrize("n", [70_000, 100_000])
 def test_an_array_that_was_changed_and_changed_back_is_noticed(n: int) -> None:
     def f(x: Any) -> Any:
         a = np.ones(n)
@@ -476,7 +505,7 @@ def test_an_array_that_was_changed_and_changed_back_is_noticed(n: int) -> None:
 
 
 def broadcast_view(base: Any) -> Any:
-    return np.broadcast_to(base, (100, 150))
+    return np.broadcast_to(base, (100, base.size))
 
 
 def sliding_view(base: Any) -> Any:
@@ -484,7 +513,7 @@ def sliding_view(base: Any) -> Any:
 
 
 def fixed_view(base: Any) -> Any:
-    view = np.ones((40, 150))[:]
+    view = np.ones((60, base.size))[:]
     view.base[:] = base
     view.flags.writeable = False
     return view
@@ -509,9 +538,10 @@ def test_an_array_that_no_derivative_needs_may_be_written_to(use: Any) -> None:
     assert np.sum(grad(f)(np.ones(10_000))) in (5_000.0, 10_000.0)
 
 
+@pytest.mark.parametrize("n", [150, 1500])
 @pytest.mark.parametrize("look", [broadcast_view, sliding_view, fixed_view])
-def test_read_only_views_of_writable_memory_are_checked(look: Any) -> None:
-    base = np.random.default_rng(0).normal(size=150)
+def test_read_only_views_of_writable_memory_are_kept_or_checked(look: Any, n: int) -> None:
+    base = np.random.default_rng(0).normal(size=n)
     view = look(base)
     owner = view.base if look is fixed_view else base
 
@@ -520,6 +550,10 @@ def test_read_only_views_of_writable_memory_are_checked(look: Any) -> None:
         owner[:] = 0.0
         return y
 
+    if n == 150:
+        want = np.sum(view)
+        np.testing.assert_allclose(grad(f)(np.ones(())), want)
+        return
     with pytest.raises(errors.InPlaceError, match="written to afterwards"):
         grad(f)(np.ones(()))
 
@@ -534,7 +568,7 @@ def test_subclasses_and_memory_maps_are_kept_by_value(tmp_path: Any) -> None:
     class Sub(np.ndarray):
         pass
 
-    for n in (5, 5_000):
+    for n in (5, 5_000, 70_000):
         for a in (np.memmap(tmp_path / f"a{n}", dtype=float, mode="w+", shape=(n,)), np.ones(n).view(Sub)):
             a[:] = 3.0
 
@@ -543,7 +577,7 @@ def test_subclasses_and_memory_maps_are_kept_by_value(tmp_path: Any) -> None:
                 a[:] = 0.0  # noqa: B023
                 return y
 
-            if n == 5:
+            if n < 70_000:
                 np.testing.assert_array_equal(grad(f)(np.ones(n)), 3.0)
             else:
                 with pytest.raises(errors.InPlaceError, match="written to afterwards"):
@@ -551,7 +585,7 @@ def test_subclasses_and_memory_maps_are_kept_by_value(tmp_path: Any) -> None:
 
 
 def test_the_line_is_the_users_where_derivatives_are_nested() -> None:
-    a = np.ones(5_000)
+    a = np.ones(70_000)
 
     def f(x: Any) -> Any:
         inner = grad(lambda u: np.sum(u * u * a))(x)
@@ -559,11 +593,11 @@ def test_the_line_is_the_users_where_derivatives_are_nested() -> None:
         return np.sum(inner)
 
     with pytest.raises(errors.InPlaceError, match=r"test_promises\.py line \d+, in"):
-        grad(f)(np.ones(5_000))
+        grad(f)(np.ones(70_000))
     a[:] = 1.0
     with pytest.raises(errors.InPlaceError, match=r"test_promises\.py line \d+, in"):
         grad(lambda x: np.sum(np.sin(grad(lambda u: np.sum(a * u * u))(x) * x) * [write_double(a), 1.0][1]))(
-            np.ones(5_000)
+            np.ones(70_000)
         )
 
 
@@ -581,15 +615,14 @@ def test_the_object_style_checks_large_arrays_too(n: int) -> None:
         np.testing.assert_array_equal(v.grad, step)
 
 
-def test_one_entry_of_a_medium_array_is_noticed() -> None:
+def test_one_entry_of_a_medium_array_changes_nothing() -> None:
     def f(x: Any) -> Any:
         w = np.ones(20_000)
         total = np.sum(x[0] * w)
         w[777] = 3.0
         return total
 
-    with pytest.raises(errors.InPlaceError, match="written to afterwards"):
-        grad(f)(np.ones(2))
+    np.testing.assert_array_equal(grad(f)(np.ones(2)), [20_000.0, 0.0])
 
 
 def test_a_pullback_keeps_the_inputs_by_value() -> None:

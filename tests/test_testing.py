@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meintorch import errors
 from meintorch.func import custom_jvp, custom_vjp, stop_gradient
 from meintorch.testing import check_grads
 
@@ -57,3 +58,9 @@ def test_reverse_rules_alone() -> None:
 
 def test_large_arrays_are_sampled() -> None:
     check_grads(lambda x: np.sum(x * x), (np.linspace(0.0, 1.0, 2000),), order=1)
+
+
+@pytest.mark.parametrize("args", [np.ones(3), 2.0, {"x": 1.0}])
+def test_arguments_that_are_in_no_tuple(args):
+    with pytest.raises(errors.InputError, match=r"in a tuple, such as \(x,\)"):
+        check_grads(np.sin, args)

@@ -27,11 +27,12 @@ from meintorch.errors import BatchError, InPlaceError
 class BatchTrace(Trace):
     """A trace that carries a batch of ``size`` examples. ``note`` is True where each of them is a NumPy scalar."""
 
-    __slots__ = ("size",)
+    __slots__ = ("mode", "size")
 
     def __init__(self, size: int) -> None:
         super().__init__()
         self.size = size
+        self.mode = f"vmap of {size} example{'s' * (size != 1)}"
 
     def wrap(self, value: Any, *, scalars: bool = True) -> Traced:
         """Make a traced value of an array whose first axis is the batch. ``scalars``: without other axes it holds scalars."""

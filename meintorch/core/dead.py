@@ -35,6 +35,7 @@ class DeadTrace(Trace):
     """A trace that carries masks: ``note`` is True where an entry is dead; the value is 0 there."""
 
     __slots__ = ()
+    mode = "second walk"
 
     def wrap(self, value: Any, mask: Any) -> Traced:
         """Make a value with a mask."""

@@ -24,6 +24,7 @@ class ForwardTrace(Trace):
     """A trace that carries tangents: ``note`` is the tangent, of the value's shape and dtype."""
 
     __slots__ = ()
+    mode = "forward mode"
 
     def wrap(self, value: Any, tangent: Any) -> Traced:
         """Make a value with a tangent."""

@@ -48,6 +48,7 @@ class ReverseTrace(Trace):
     """A trace that notes a graph node for each operation. ``serial`` is the next node's number."""
 
     __slots__ = ()
+    mode = "reverse mode"
 
     def leaf(self, value: Any) -> Traced:
         """Wrap an input."""

@@ -50,6 +50,7 @@ class Trace:
     __slots__ = ("captured", "level", "reopened", "serial")
 
     tensor: type[Traced]  # the class of the values it makes; set by meintorch.tensor
+    mode: str = "plain values"  # what the repr of its values calls it
 
     def __init__(self, captured: Captured | None = None) -> None:
         self.level = next(levels)
@@ -429,6 +430,17 @@ def caller() -> tuple[CodeType | None, int]:
     while frame is not None and is_library[frame.f_globals.get("__name__", "")]:
         frame = frame.f_back
     return (None, 0) if frame is None else (frame.f_code, frame.f_lasti)
+
+
+def entered() -> str:
+    """Name the library's function, written in Python, that the user's line has called; "" if there is none."""
+    found, frame = "", sys._getframe(1)
+    while frame is not None and is_library[name := frame.f_globals.get("__name__", "")]:
+        if not name.startswith("meintorch"):
+            package, function = name.partition("._")[0], frame.f_code.co_qualname.removesuffix(".__call__")
+            found = f"a function of {package}" if "<" in function else f"{package}.{function}"
+        frame = frame.f_back  # type: ignore[assignment]
+    return found
 
 
 def here() -> str:

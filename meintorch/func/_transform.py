@@ -85,6 +85,8 @@ def undifferentiable(x: Any, path: str) -> InputError:
         advice = "convert it to float if a derivative with respect to it is meant"
     else:
         advice = "keep it out of the differentiated arguments: close over it, or pass it as another argument"
+        if hasattr(x, "__dict__") and not callable(x):
+            advice += ". If it holds parameters, make it a dataclass, or register it with register_pytree_node"
     return InputError(f"{path} cannot be differentiated: it is {what}; {advice}.")
 
 

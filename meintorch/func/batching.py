@@ -103,7 +103,7 @@ def vmap(
     Returns
     -------
     function with the arguments of f
-        Each array has one more axis, and so has each output, as plain NumPy.
+        Each array has one more axis, and so has each output, as plain NumPy, of the dtype that ``f`` gives.
 
     Raises
     ------

@@ -471,6 +471,7 @@ class Segment(ValueTrace):
     """
 
     __slots__ = ("closed_over", "given", "seen")
+    mode = "checkpoint"
 
     def __init__(self, captured: Captured, given: list[Any] | None = None) -> None:
         super().__init__(captured)

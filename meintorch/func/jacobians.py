@@ -177,8 +177,8 @@ def jacrev(
     Returns
     -------
     function with the arguments of f
-        It returns for each output leaf a tree like the argument, of arrays of shape ``output.shape + input.shape``. With
-        ``has_aux`` a pair ``(jacobian, aux)``.
+        It returns for each output leaf a tree like the argument, of arrays of shape ``output.shape + input.shape`` and
+        the input's dtype. With ``has_aux`` a pair ``(jacobian, aux)``.
 
     Raises
     ------

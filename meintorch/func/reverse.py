@@ -154,7 +154,7 @@ def value_and_grad(
     -------
     function with the arguments of f
         It returns ``(value, gradient)``, with ``has_aux`` ``((value, aux), gradient)``. The value equals that of ``f``
-        bit for bit.
+        bit for bit; the gradient has the shapes and dtypes of the arguments.
 
     Raises
     ------

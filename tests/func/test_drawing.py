@@ -729,7 +729,7 @@ def test_what_cannot_be_drawn():
         draw(Tensor(1.0), names={"w": [Tensor(1.0), 2.0]})
     with pytest.raises(ZeroDivisionError):
         draw(lambda x: x / (1 // 0))(1.0)
-    large = np.ones(5000)
+    large = np.ones(70_000)
 
     def overwrite(x):
         y = x * large
@@ -737,7 +737,7 @@ def test_what_cannot_be_drawn():
         return np.sum(y)
 
     with pytest.raises(errors.InPlaceError, match="written to afterwards"):
-        draw(overwrite)(np.ones(5000))
+        draw(overwrite)(np.ones(70_000))
     bad = custom_vjp(lambda x: x)
     bad.defvjp(lambda x: (x, None), lambda saved, ct: 1 // 0)
     with pytest.raises(ZeroDivisionError) as caught:
