@@ -525,7 +525,14 @@ class ForwardForm(Form):
         """Write what makes the tangent, and the traced value that has it."""
         lines = self.tangent()
         if self.prim.kind is LINEAR or not any([step.picks or not step.partial for step in self.recipe.steps]):
-            lines = ["    " + line for line in lines]
+            # Turning warnings off takes as long as a sum: here only those that are exceptions are seen to.
+            lines = [
+                "    try:",
+                *["        " + line for line in lines],
+                "    except (FloatingPointError, RuntimeWarning):",
+                '        with errstate(all="ignore"):',
+                *["            " + line for line in lines],
+            ]
         else:
             lines = ['    with errstate(all="ignore"):', *["        " + line for line in lines]]
         return [
