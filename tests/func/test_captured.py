@@ -7,6 +7,8 @@ import pickle
 import threading
 import tracemalloc
 import warnings
+from array import array
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -143,6 +145,19 @@ def test_each_use_of_an_array_has_the_values_of_its_time() -> None:
     assert np.isnan(grad(f)(1.0))
     a[:] = 1.0
     assert grad(lambda x: np.sum(x * a) + [a.fill(2.0), np.sum(x * a)][1] + np.sum(x * a))(1.0) == 5e4
+
+
+@pytest.mark.parametrize("kind", [memoryview, lambda a: array("d", a), deque, list])
+@pytest.mark.parametrize("f", [np.dot, np.multiply, lambda x, a: np.where(x > 0, x * np.asarray(a), 0)])
+def test_sequences_that_are_no_arrays_are_kept_by_value(f: Any, kind: Any) -> None:
+    a = kind(np.array([1.0, 2.0, 3.0]))
+
+    def g(x: Any) -> Any:
+        total = np.sum(f(x, a))
+        a[0] = 7.0
+        return total
+
+    np.testing.assert_array_equal(grad(g)(np.ones(3)), [1.0, 2.0, 3.0])
 
 
 def change(a: Any, name: str, value: Any) -> None:
