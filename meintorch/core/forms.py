@@ -125,9 +125,11 @@ class Forms(dict[Any, Any]):
                 self[form] = None
             return None
         prim = find(fun)
-        arguments = None if prim is None else arguments_of(prim, kinds, names)
+        if prim is None:
+            return None  # which will be an error; a function of the user's would be kept alive
+        arguments = arguments_of(prim, kinds, names)
         made: Any = None
-        if prim is not None and arguments is not None:
+        if arguments is not None:
             made = self.plain(form, prim, arguments, len(kinds) - len(names), names)
         self[form] = made
         return made

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meintorch import errors
 from meintorch.core import forms, specialise
 from meintorch.func import grad, jvp, value_and_grad, vjp
 from meintorch.tensor import GraphTensor
@@ -162,6 +163,15 @@ def test_infinite_tangents_raise_nothing_where_warnings_are_errors(engine: str, 
             value, pushed = jvp(f, (x,), (tangent,))
         np.testing.assert_array_equal(value, f(x))
         assert np.any(np.isnan(pushed))
+
+
+def test_functions_of_the_users_are_not_kept_alive() -> None:
+    double = np.frompyfunc(lambda x, y: x + y, 2, 1)
+    for use in (lambda x: double(x, x), lambda x: double(x, x, dtype=object), double.reduce):
+        for transform in (grad(use), lambda x, f=use: jvp(f, (x,), (x,))):
+            with pytest.raises(errors.NoRuleError):
+                transform(np.ones(2))
+    assert not [form for form in forms.forms if form[0] in (double, double.reduce)]
 
 
 def test_a_function_is_generated_only_for_what_is_called_often(monkeypatch: pytest.MonkeyPatch) -> None:
