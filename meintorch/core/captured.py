@@ -55,10 +55,10 @@ class Captured:
         self._room = ROOM
 
     def keep(self, x: Any, code: CodeType | None, offset: int) -> Any:
-        """Return what to keep in an array's place: a copy, or the array itself, which is then remembered."""
+        """Return what to keep in an array's place: a copy, or a view of the array, which is then remembered."""
         if self.how is not False and x.size <= WHOLE:
             known = self._copies.get(id(x))
-            if known is not None and known[1].tobytes() == x.tobytes():
+            if known is not None and is_same(x, known[1]):
                 return known[1]
             if x.nbytes <= self._room:
                 self._room -= x.nbytes
@@ -66,7 +66,7 @@ class Captured:
                 self._copies[id(x)] = (x, copy)
                 return copy
         self.add(x, code, offset)
-        return x
+        return x.view()  # which keeps shape and dtype, whatever the user makes of the array's own
 
     def add(self, x: Any, code: CodeType | None, offset: int) -> None:
         """Remember an array, and the user's line that used it first; raise if it was written to since."""
@@ -105,6 +105,12 @@ def written(x: Any, _sample: int, _whole: int | None, code: CodeType | None, off
         f"an array of shape {x.shape} was used in {source_line(code, offset)} and written to afterwards; the backward pass "
         f"needs the values of then. Write into a copy (b = a.copy()), or make a new array."
     )
+
+
+def is_same(x: Any, copy: Any) -> bool:
+    """Tell whether an array is still what it was when it was copied: users may give it another shape or dtype in place."""
+    same: bool = x.shape == copy.shape and x.dtype == copy.dtype and x.tobytes() == copy.tobytes()
+    return same
 
 
 def is_writable(x: Any) -> bool:

@@ -125,9 +125,11 @@ class Forms(dict[Any, Any]):
                 self[form] = None
             return None
         prim = find(fun)
-        arguments = None if prim is None else arguments_of(prim, kinds, names)
+        if prim is None:
+            return None  # which will be an error; a function of the user's would be kept alive
+        arguments = arguments_of(prim, kinds, names)
         made: Any = None
-        if prim is not None and arguments is not None:
+        if arguments is not None:
             made = self.plain(form, prim, arguments, len(kinds) - len(names), names)
         self[form] = made
         return made
@@ -525,7 +527,14 @@ class ForwardForm(Form):
         """Write what makes the tangent, and the traced value that has it."""
         lines = self.tangent()
         if self.prim.kind is LINEAR or not any([step.picks or not step.partial for step in self.recipe.steps]):
-            lines = ["    " + line for line in lines]
+            # Turning warnings off takes as long as a sum: here only those that are exceptions are seen to.
+            lines = [
+                "    try:",
+                *["        " + line for line in lines],
+                "    except (FloatingPointError, RuntimeWarning):",
+                '        with errstate(all="ignore"):',
+                *["            " + line for line in lines],
+            ]
         else:
             lines = ['    with errstate(all="ignore"):', *["        " + line for line in lines]]
         return [

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import CodeType
 from typing import Any
 
@@ -223,6 +223,8 @@ class Call:
                 x = x.value
                 self.volatile.add(id(x))
                 return x
+            if x.__class__ is not np.ndarray and parameter in self.prim.rules and is_sequence(x):
+                x = np.asarray(x)  # a range, a deque, a memoryview: like a list
             self.plain.add(id(x))
             return x
         if self.prim.rules.get(parameter) is None:
@@ -364,12 +366,25 @@ def bind(prim: Primitive, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return prim.definition(*args, **kwargs)
     trace = top_trace(args, kwargs)
     if trace is None:
+        if prim.sequences and any([is_sequence(x) for x in (*args, *kwargs.values())]):
+            return bind(prim, tuple([as_list(x) for x in args]), {name: as_list(x) for name, x in kwargs.items()})
         return prim.fun(*args, **kwargs)
     if prim.kind is STRUCTURAL or prim.kind is CONSTANT:
         return trace.process(prim, args, kwargs)
     if kwargs or len(args) > prim.accepted:
         refuse_options(prim, args, kwargs)
     return trace.process(prim, args, kwargs)
+
+
+def is_sequence(x: Any) -> bool:
+    """Tell whether an argument is a sequence that is neither list nor tuple, such as a namedtuple or a deque."""
+    known = x.__class__ in ATOMS or x.__class__ is list or x.__class__ is tuple
+    return not known and isinstance(x, Sequence) and not isinstance(x, (str, bytes))
+
+
+def as_list(x: Any) -> Any:
+    """Return a sequence of another class as a list, in which traced values are looked for; all else as it is."""
+    return list(x) if is_sequence(x) else x
 
 
 def refuse_options(prim: Primitive, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -56,12 +56,11 @@ class Jacobian(Transformed[P, Any]):
             pushforward = Pushforward(pullback, out_tree.unflatten(outputs))
             return self._columns(pushforward, selection, WALKS), out_tree, *aux
         blocks = []
-        zeros = [np.zeros(shape_of(x), dtype_of(x)) for x in outputs]
         for k, x in enumerate(outputs):
             shape = shape_of(x)
 
-            def one(unit: Any, k: int = k) -> list[Any]:
-                return pullback.leaves([*zeros[:k], unit, *zeros[k + 1 :]])
+            def one(unit: Any, k: int = k) -> list[Any]:  # from this output alone: 0 times an infinite slope is not 0
+                return pullback.leaves([unit if i == k else None for i in range(len(outputs))])
 
             if shape == ():
                 row = one(np.ones((), dtype_of(x)))

@@ -225,9 +225,11 @@ class Pullback:
         return tuple(split(self._trees, self.leaves(self._out_tree.flatten_like(cotangent, what="the cotangent"))))
 
     def leaves(self, given: list[Any]) -> list[Any]:
-        """Return the leaves of the arguments' cotangents, given those of the output's."""
+        """Return the leaves of the arguments' cotangents, given those of the output's; None for an output that is left out."""
         roots, seeds = [], []
         for root, ct, like in zip(self._roots, given, self._outputs, strict=True):
+            if ct is None:
+                continue
             seed = as_cotangent(ct, like.shape, like.dtype)
             if root is not None:
                 roots.append(root)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from meintorch.core.batching import elementwise_batch
+from meintorch.core.batching import BatchCall, elementwise_batch
 from meintorch.core.memory import multiplied
 from meintorch.core.primitive import composite, constant, elementwise, linear, registry, spelling, structural
 from meintorch.core.shapes import dtype_of, select
@@ -136,9 +136,15 @@ for _smaller in (np.minimum, np.fmin):
         lambda g, x1, x2: _shared(g, x2 < x1, x1 == x2),
     )
 
+
+def _where_batch(call: BatchCall) -> Any:
+    # np.where(condition) alone is np.nonzero: places, and how many there are is another matter for each example
+    return elementwise_batch(call) if len(call.args) > 1 else None
+
+
 linear(
     np.where,
-    batch=elementwise_batch,
+    batch=_where_batch,
     dead="all",
     signature="condition, x=None, y=None, /",
     x=lambda g, condition: select(condition, g),

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meintorch import errors
 from meintorch.core import forms, specialise
-from meintorch.func import grad, value_and_grad, vjp
+from meintorch.func import grad, jvp, value_and_grad, vjp
 from meintorch.tensor import GraphTensor
 from tests.cases import Case
 from tests.cases.table import CASES
@@ -152,6 +153,25 @@ def product_of_rows(x: Any) -> Any:
     g = np.tile(x[:3], N // 3)
     g[:3] += x.reshape(-1, 3).sum(axis=0)
     return g
+
+
+@pytest.mark.parametrize("f", [np.sum, np.cumsum, lambda x: x[0] + x[1], lambda x: np.subtract(x, -x[::-1])])
+def test_infinite_tangents_raise_nothing_where_warnings_are_errors(engine: str, f: Any) -> None:
+    x, tangent = np.array([1.0, 2.0]), np.array([np.inf, -np.inf])
+    for _ in range(2 * forms.WARM):
+        with np.errstate(all="raise"):
+            value, pushed = jvp(f, (x,), (tangent,))
+        np.testing.assert_array_equal(value, f(x))
+        assert np.any(np.isnan(pushed))
+
+
+def test_functions_of_the_users_are_not_kept_alive() -> None:
+    double = np.frompyfunc(lambda x, y: x + y, 2, 1)
+    for use in (lambda x: double(x, x), lambda x: double(x, x, dtype=object), double.reduce):
+        for transform in (grad(use), lambda x, f=use: jvp(f, (x,), (x,))):
+            with pytest.raises(errors.NoRuleError):
+                transform(np.ones(2))
+    assert not [form for form in forms.forms if form[0] in (double, double.reduce)]
 
 
 def test_a_function_is_generated_only_for_what_is_called_often(monkeypatch: pytest.MonkeyPatch) -> None:

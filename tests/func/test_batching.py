@@ -589,10 +589,23 @@ def test_a_conversion_to_a_python_number_names_a_way_out_that_works(f: Callable[
         vmap(f)(Y)
 
 
-@pytest.mark.parametrize("f", [lambda x: x[x > 2], lambda x: np.nonzero(x > 2)[0], lambda x: np.compress(x > 2, x)])
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x[x > 2],
+        lambda x: np.nonzero(x > 2)[0],
+        lambda x: np.where(x > 2)[0],
+        lambda x: np.compress(x > 2, x),
+    ],
+)
 def test_a_shape_that_depends_on_the_example(f: Callable[[Any], Any]) -> None:
     with pytest.raises(errors.BatchError, match="np.where"):
         vmap(f)(X)
+
+
+def test_where_with_a_condition_alone_reads_each_example() -> None:
+    x = np.array([[1.0, 0.0, 2.0], [0.0, 3.0, 4.0]])
+    np.testing.assert_array_equal(vmap(lambda row: np.where(row)[0])(x), [[0, 2], [1, 2]])
 
 
 def test_array_of_batched_values() -> None:

@@ -6,6 +6,9 @@ import functools
 import pickle
 import threading
 import tracemalloc
+import warnings
+from array import array
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -142,6 +145,60 @@ def test_each_use_of_an_array_has_the_values_of_its_time() -> None:
     assert np.isnan(grad(f)(1.0))
     a[:] = 1.0
     assert grad(lambda x: np.sum(x * a) + [a.fill(2.0), np.sum(x * a)][1] + np.sum(x * a))(1.0) == 5e4
+
+
+@pytest.mark.parametrize("kind", [memoryview, lambda a: array("d", a), deque, list])
+@pytest.mark.parametrize("f", [np.dot, np.multiply, lambda x, a: np.where(x > 0, x * np.asarray(a), 0)])
+def test_sequences_that_are_no_arrays_are_kept_by_value(f: Any, kind: Any) -> None:
+    a = kind(np.array([1.0, 2.0, 3.0]))
+
+    def g(x: Any) -> Any:
+        total = np.sum(f(x, a))
+        a[0] = 7.0
+        return total
+
+    np.testing.assert_array_equal(grad(g)(np.ones(3)), [1.0, 2.0, 3.0])
+
+
+def change(a: Any, name: str, value: Any) -> None:
+    """Give an array another shape or dtype in place, which NumPy advises against."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        setattr(a, name, value)
+
+
+@pytest.mark.parametrize("n", [10_000, 100_000])
+def test_an_array_with_another_shape_is_used_in_both(n: int) -> None:
+    def f(x: Any) -> Any:
+        a = np.arange(1.0, n + 1)
+        total = np.sum(x * a)
+        change(a, "shape", (100, -1))
+        return total + np.sum(x.reshape(100, -1) * a)
+
+    np.testing.assert_array_equal(grad(f)(np.ones(n)), 2 * np.arange(1.0, n + 1))
+
+
+@pytest.mark.parametrize("n", [10_000, 100_000])
+def test_an_array_with_another_dtype_was_used_in_its_first(n: int) -> None:
+    def f(x: Any) -> Any:
+        a = np.arange(1.0, n + 1)
+        total = np.sum(x * a)
+        change(a, "dtype", np.int64)
+        return total
+
+    np.testing.assert_array_equal(grad(f, check=False)(np.ones(n)), np.arange(1.0, n + 1))
+
+
+def test_a_copy_does_not_stand_for_an_array_with_another_dtype() -> None:
+    a = np.arange(1.0, 10_001.0)
+    want = a + a.view(np.int64)
+
+    def f(x: Any) -> Any:
+        total = np.sum(x * a)
+        change(a, "dtype", np.int64)
+        return total + np.sum(x * a)
+
+    np.testing.assert_array_equal(grad(f)(np.ones(10_000)), want)
 
 
 def test_uses_of_an_unchanged_array_share_one_copy() -> None:

@@ -400,6 +400,13 @@ def test_no_cycles(jac: Any) -> None:
     assert objects_left_by(call) == 0
 
 
+@pytest.mark.parametrize("n", [2, 20])
+def test_an_infinite_slope_of_one_output_is_none_of_the_others(n: int) -> None:
+    x = np.arange(float(n))
+    squares, _ = jacrev(lambda x: [x * x, np.sum(np.sqrt(x))])(x)
+    np.testing.assert_array_equal(squares, np.diag(2 * x))
+
+
 def test_forward_mode_runs_the_function_on_all_directions_at_once() -> None:
     for jac, want in ((jacrev, 1), (jacobian, 1), (jacfwd, 1)):
         calls: list[int] = []

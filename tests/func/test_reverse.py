@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import pickle
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict, UserList, deque, namedtuple
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import pytest
 
 import meintorch
 from meintorch import errors
-from meintorch.func import grad, stop_gradient, value_and_grad, vjp
+from meintorch.func import grad, hessian, stop_gradient, value_and_grad, vjp, vmap
 
 Pair = namedtuple("Pair", ["left", "right"])  # noqa: PYI024 - the untyped kind has to work too
 
@@ -137,6 +137,16 @@ def test_value_is_bit_for_bit_that_of_the_function(rng: np.random.Generator) -> 
 
 
 # ---------------------------------------------------------------- arguments
+
+
+@pytest.mark.parametrize("kind", [lambda parts: Pair(*parts), deque, UserList])
+@pytest.mark.parametrize("join", [np.stack, np.concatenate, np.vstack])
+@pytest.mark.parametrize("transform", [grad, hessian, lambda f: vmap(grad(f), in_axes=None, axis_size=2)])
+def test_traced_values_are_found_in_any_sequence(transform: Any, join: Any, kind: Any) -> None:
+    x = np.array([1.0, 2.0])
+    got = transform(lambda x: np.sum(join(kind([x, 2 * x])) ** 3))(x)
+    want = transform(lambda x: np.sum(join([x, 2 * x]) ** 3))(x)
+    np.testing.assert_array_equal(got, want)
 
 
 def test_argnums() -> None:
