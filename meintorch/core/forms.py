@@ -525,21 +525,10 @@ class ForwardForm(Form):
 
     def noted(self) -> list[str]:
         """Write what makes the tangent, and the traced value that has it."""
-        lines = self.tangent()
-        if self.prim.kind is LINEAR or not any([step.picks or not step.partial for step in self.recipe.steps]):
-            # Turning warnings off takes as long as a sum: here only those that are exceptions are seen to.
-            lines = [
-                "    try:",
-                *["        " + line for line in lines],
-                "    except (FloatingPointError, RuntimeWarning):",
-                '        with errstate(all="ignore"):',
-                *["            " + line for line in lines],
-            ]
-        else:
-            lines = ['    with errstate(all="ignore"):', *["        " + line for line in lines]]
         return [
             "    trace.serial += 0  # which raises if the trace has ended",
-            *lines,
+            '    with errstate(all="ignore"):',
+            *["        " + line for line in self.tangent()],
             "    t = T()",
             "    t.value = ans",
             "    t._trace = trace",
