@@ -466,9 +466,10 @@ class ForwardForm(Form):
 
     def compiled(self) -> Callable[..., Any] | None:
         """Return the function, None if the form is left to the plain ones."""
-        known = self.prim.kind in {LINEAR, MULTILINEAR, ELEMENTWISE} or self.has_jvps(self.prim)
-        if not known or any([step.sequence for step in self.recipe.steps]):
-            return None
+        if self.prim.kind not in {LINEAR, MULTILINEAR}:
+            by_rule = self.prim.kind is ELEMENTWISE or self.has_jvps(self.prim)
+            if not by_rule or any([step.sequence for step in self.recipe.steps]):
+                return None
         self.namespace |= {f.__name__: f for f in (fitted, tangent_or_zeros, times)}
         self.namespace["errstate"] = np.errstate
         return super().compiled()
