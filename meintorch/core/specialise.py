@@ -327,6 +327,11 @@ def compile_getitem(prim: Primitive) -> Callable[..., Any]:  # noqa: PLR0915 - f
         c = cts[j]
         if owned[j] and c.__class__ is ndarray and g.__class__ is float64:
             c[node[3]] += g
+        elif c is None and g.__class__ is float64:
+            cts[j] = c = np.zeros(node[4])
+            c[node[3]] = g
+            nodes[j] = node[2]
+            owned[j] = True
         else:
             pull_other(node, g, cts, nodes, owned)
 
