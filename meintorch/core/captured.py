@@ -201,11 +201,22 @@ def distinct(x: Any) -> Any:
 @functools.lru_cache(64)
 def samples(size: int) -> Any:
     """Return 256 places in an array, spread over it and off any regular grid."""
-    jitter = np.random.default_rng(size).random(256)
+    jitter = scrambled(256, size) / 2.0**64
     return ((np.arange(256) + jitter) * (size / 256)).astype(np.intp)
 
 
 @functools.cache
 def odd_weights() -> Any:
     """Return a weight for each word of a piece of an array, made once."""
-    return np.random.default_rng(0).integers(0, 2**63, PIECE, dtype=np.uint64) * 2 + 1
+    return scrambled(PIECE, 0) | 1
+
+
+def scrambled(n: int, seed: int) -> Any:
+    """Return ``n`` words of 64 bits without order: Steele, Lea and Flood's splitmix64.
+
+    To import np.random for them would take as long as to import meintorch.
+    """
+    words: Any = (np.arange(1, n + 1, dtype=np.uint64) + np.uint64(seed)) * 0x9E3779B97F4A7C15
+    words = (words ^ (words >> 30)) * 0xBF58476D1CE4E5B9
+    words = (words ^ (words >> 27)) * 0x94D049BB133111EB
+    return words ^ (words >> 31)

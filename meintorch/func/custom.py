@@ -17,7 +17,7 @@ import numpy as np
 
 from meintorch import tree
 from meintorch._typing import PyTree, Rule
-from meintorch.core.captured import WHOLE, Captured, origin_of, samples
+from meintorch.core.captured import WHOLE, Captured, origin_of, samples, scrambled
 from meintorch.core.forward import ForwardTrace
 from meintorch.core.graph import ReverseTrace, walk
 from meintorch.core.primitive import ELEMENTWISE, GENERAL, Primitive, split_sequences
@@ -648,7 +648,7 @@ def sketch(x: Any) -> tuple[int, Any, float]:
 @functools.cache
 def all_weights() -> Any:
     """Return weights of different sizes for the entries of an array, made once."""
-    return np.random.default_rng(0).uniform(0.5, 1.5, WHOLE)
+    return 0.5 + scrambled(WHOLE, 0) / 2.0**64
 
 
 def another(f: Any) -> InPlaceError:

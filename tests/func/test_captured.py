@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import pickle
+import subprocess
+import sys
 import threading
 import tracemalloc
 import warnings
@@ -555,3 +557,19 @@ def test_the_object_style_counts_by_line(fingerprints: list[int]) -> None:
     total.backward()
     assert len(fingerprints) == 4
     np.testing.assert_allclose(v.grad, 20 * a.sum())
+
+
+def test_words_without_order_are_those_of_splitmix64() -> None:
+    want = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F, 0xF88BB8A8724C81EC]  # as published, for seed 0
+    np.testing.assert_array_equal(captured.scrambled(4, 0), np.array(want, np.uint64))
+    shares = captured.scrambled(100_000, 3) / 2.0**64
+    np.testing.assert_allclose([shares.mean(), shares.var()], [1 / 2, 1 / 12], atol=0.005)
+
+
+def test_the_first_gradient_imports_nothing_large() -> None:
+    program = (
+        "import sys, numpy as np; from meintorch import grad; a = np.ones((300, 300)); "
+        "print(grad(lambda x: np.sum(x * a))(2.0), 'numpy.random' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["90000.0", "False"]
