@@ -568,8 +568,8 @@ def test_words_without_order_are_those_of_splitmix64() -> None:
 
 def test_the_first_gradient_imports_nothing_large() -> None:
     program = (
-        "import sys, numpy as np; from meintorch import grad; a = np.ones((300, 300)); "
-        "print(grad(lambda x: np.sum(x * a))(2.0), 'numpy.random' in sys.modules)"
+        "import sys, numpy as np; from meintorch import grad; a = np.ones((300, 300)); before = {*sys.modules}; "
+        "print(grad(lambda x: np.sum(x * a))(2.0), 'numpy.random' in {*sys.modules} - before)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["90000.0", "False"]
