@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from meintorch.core.memory import Layout, Path, bottom, clone_batch, layout_of, memory_of, through
-from meintorch.core.primitive import CONSTANT, ELEMENTWISE, LINEAR, STRUCTURAL, Primitive
+from meintorch.core.primitive import CONSTANT, ELEMENTWISE, LINEAR, STRUCTURAL, Primitive, default_of
 from meintorch.core.shapes import shape_of
 from meintorch.core.storage import Storage, add_at, arrays_in, constant, follow
 from meintorch.core.trace import Trace, Traced, here, is_many, is_scalar, rebuild, top_trace
@@ -296,8 +296,7 @@ class BatchCall:
         if place is name:
             if name in self.kwargs:
                 return self.kwargs[name]
-            default = self.prim.signature.parameters[name].default
-            return None if repr(default) == "<no value>" else default
+            return default_of(self.prim.signature.parameters[name])
         return self.args[place]
 
     def set(self, name: str, value: Any) -> None:

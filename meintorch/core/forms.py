@@ -30,6 +30,8 @@ from meintorch.core.primitive import (
     Recipe,
     Step,
     base_name,
+    default_of,
+    expression,
     find,
     needs_of,
 )
@@ -41,6 +43,21 @@ ndarray = np.ndarray
 WARM = 32  # calls before a function is generated
 SEQUENCES = {tuple, list}
 FREE = {int, float, complex, bool, str, NoneType, slice, EllipsisType, type}
+
+
+# What `graph.accumulate` does in generated code: ``h``, the contribution to one parent's cotangent, is added to what has come
+# together there so far.
+ARRAY = """
+    {h}
+    j = {p}[0]
+    c = cts[j]
+    if c is None:
+        cts[j] = h
+        nodes[j] = {p}
+        owned[j] = {fresh}
+    else:
+        add_to(cts, owned, j, c, h)
+"""
 
 
 def is_free(kind: type) -> bool:
@@ -219,7 +236,7 @@ class Form:
         self.traced = [a for a in arguments if a.is_traced]
         self.several = next((a for a in arguments if a.several), None)
         self.parameters = tuple(dict.fromkeys([a.parameter for a in arguments if a.is_traced or a.several]))
-        self.recipe = self.recipe_of(prim)
+        self.recipe = self.recipe_of()
         self.namespace: dict[str, Any] = {
             "__name__": __name__,  # by which errors tell the user's frames from ours
             "T": self.trace.tensor,
@@ -250,9 +267,9 @@ class Form:
         forward: Callable[..., Any] = self.namespace["forward"]
         return forward
 
-    def recipe_of(self, prim: Primitive) -> Recipe:
+    def recipe_of(self) -> Recipe:
         """Return the rules for the traced parameters."""
-        return prim.recipe(self.parameters)
+        return self.prim.recipe(self.parameters)
 
     def run(self, given: Callable[[Argument], str]) -> str:
         """Write a call of the row's function with what is ``given`` for each argument."""
@@ -335,9 +352,9 @@ class Form:
     def view(self) -> list[str]:
         """Write what makes a view of an argument join that one's family."""
         call = self.pair(lambda a: a.name)
-        lines = ["    if ans.__class__ is ndarray:"]
         plain = all([a.is_traced or is_free(a.kind) or a.kind is tuple for a in self.arguments])
         same = "".join([f" or ans is {a.value}" for a in self.traced])
+        join = f"follow(prim, t, {call}, trace)"
         if len(self.traced) == 1 and plain:
             (a,) = self.traced
             place = repr(a.parameter) if a.keyword else self.arguments.index(a)
@@ -345,16 +362,14 @@ class Form:
             keywords = ", ".join(
                 [f"{b.parameter!r}: {b.name if b is not a else None}" for b in self.arguments if b.keyword]
             )
-            lines += [
-                f"        if ans.base is not None{same}:",
-                f"            follow_view(t, {a.name}, prim, [{positional}], {{{keywords}}}, {place})",
-            ]
-        else:
-            lines += [
-                f"        if ans.base is not None{same}:",
-                f"            follow(prim, t, {call}, trace)",
-            ]
-        return [*lines, "    elif hasattr(ans, '_trace'):", f"        follow(prim, t, {call}, trace)"]
+            join = f"follow_view(t, {a.name}, prim, [{positional}], {{{keywords}}}, {place})"
+        return [
+            "    if ans.__class__ is ndarray:",
+            f"        if ans.base is not None{same}:",
+            f"            {join}",
+            "    elif hasattr(ans, '_trace'):",
+            f"        follow(prim, t, {call}, trace)",
+        ]
 
     def parents(self, parameter: str) -> str:
         """Write the node or nodes of a parameter that is traced."""
@@ -373,31 +388,23 @@ class Form:
         """Write a value that the rules need."""
         name = base_name(need, self.prim.parameters)
         given = [a for a in self.arguments if a.parameter == name]
-        what = need[len(name) + 1 :]  # shape, dtype, ndim, or nothing for the value itself
+        several = False
         if name == "ans":
-            return {"": "ans", "ndim": "len(shape_of(ans))"}.get(what, f"{what}_of(ans)")
-        if not given:
-            default = self.prim.signature.parameters[name].default  # NumPy's "not given" is None for rules
-            self.namespace[f"default_{name}"] = None if repr(default) == "<no value>" else default
-            text = f"default_{name}"
-            if self.prim.variadic is not None and name == self.prim.parameters[self.prim.variadic]:
-                text = "()"
-            return text if not what else f"len(shape_of({text}))" if what == "ndim" else f"{what}_of({text})"
-        if given[0].element >= 0:
-            if what:
-                return f"{what}s_of(({''.join([a.value + ', ' for a in given])}))"
-            return f"({''.join([self.kept_value(a) + ', ' for a in given])})"
-        (a,) = given
-        if what == "ndim":
-            return f"len(shape_of({a.value}))"
-        if what:
-            return f"{what}{'s' if a.several else ''}_of({a.value})"
-        return self.kept_value(a)
+            value = "ans"
+        elif not given:
+            value = f"default_{name}"
+            self.namespace[value] = default_of(self.prim.signature.parameters[name])
+        else:
+            values = [self.kept_value(a) if need == name else a.value for a in given]
+            alone = given[0].element < 0
+            value = values[0] if alone else f"({''.join([v + ', ' for v in values])})"
+            several = given[0].several or not alone
+        return expression(need, name, value, several=several)
 
     def kept_value(self, a: Argument) -> str:
         """Write the value of an argument as it is now, whatever the user writes into an array later."""
         if a.kind is ndarray:
-            return f"{a.name}.copy() if {a.name}.size <= SMALL else kept({a.name}, trace.captured, code, offset)"
+            return f"{a.name}.copy() if {a.name}.size <= SMALL else trace.captured.keep({a.name}, code, offset)"
         if a.kind in SEQUENCES:
             return f"kept({a.name}, trace.captured, code, offset)"
         return a.value
@@ -425,29 +432,20 @@ class Form:
                 f"        accumulate(cts, nodes, owned, p, fit(parts[i], {shapes}[i], {dtypes}[i]), False)",
             ]
         h = f"d{k}({', '.join(picks)}) * g" if step.partial else f"d{k}({', '.join(['g', *picks])})"
-        lines = [f"h = {h}"]
+        made = [f"h = {h}"]
         if step.fit:
             shape, dtype = [f"r{i}" for i in step.fit]
-            lines += [f"if h.shape != {shape} or h.dtype is not {dtype}:", f"    h = fit(h, {shape}, {dtype})"]
-        lines += [
-            "fresh = h.__class__ is ndarray and h.base is None and sole(h)",
-            f"j = p{k}[0]",
-            "c = cts[j]",
-            "if c is None:",
-            "    cts[j] = h",
-            f"    nodes[j] = p{k}",
-            "    owned[j] = fresh",
-            "else:",
-            "    add_to(cts, owned, j, c, h)",
-        ]
+            made += [f"if h.shape != {shape} or h.dtype is not {dtype}:", f"    h = fit(h, {shape}, {dtype})"]
+        made.append("fresh = h.__class__ is ndarray and h.base is None and sole(h)")
+        lines = ARRAY.format(h="\n    ".join(made), p=f"p{k}", fresh="fresh").strip("\n").split("\n")
         if step.into is None:
-            return ["    " + line for line in lines]
+            return lines
         read = "".join([f"r{i}, " for i in step.into_picks])
         return [
             f"    if top_trace(({read})) is None:",
             f"        add_into(step{k}, ({self.kept_names()}), p{k}, g, cts, nodes, owned)",
             "    else:",
-            *["        " + line for line in lines],
+            *["    " + line for line in lines],
         ]
 
 
@@ -456,18 +454,18 @@ class ForwardForm(Form):
 
     trace = ForwardTrace
 
-    def recipe_of(self, prim: Primitive) -> Recipe:
+    def recipe_of(self) -> Recipe:
         """Return the rules for the traced parameters: their own forward rules, or the partial derivatives."""
-        return prim.recipe(self.parameters, prim.kind is not ELEMENTWISE and self.has_jvps(prim))
+        return self.prim.recipe(self.parameters, self.prim.kind is not ELEMENTWISE and self.has_jvps())
 
-    def has_jvps(self, prim: Primitive) -> bool:
+    def has_jvps(self) -> bool:
         """Tell whether there are forward rules for all traced parameters."""
-        return all([name in prim.jvps for name in self.parameters])
+        return all([name in self.prim.jvps for name in self.parameters])
 
     def compiled(self) -> Callable[..., Any] | None:
         """Return the function, None if the form is left to the plain ones."""
         if self.prim.kind not in {LINEAR, MULTILINEAR}:
-            by_rule = self.prim.kind is ELEMENTWISE or self.has_jvps(self.prim)
+            by_rule = self.prim.kind is ELEMENTWISE or self.has_jvps()
             if not by_rule or any([step.sequence for step in self.recipe.steps]):
                 return None
         self.namespace |= {f.__name__: f for f in (fitted, tangent_or_zeros, times)}
@@ -507,9 +505,10 @@ class ForwardForm(Form):
             ]
             return [f"d = {' + '.join(terms)}"]
         lines = [line[4:] for line in self.residuals()]
-        sign, terms = "", []
+        text = ""
         for k, (step, a) in enumerate(zip(self.recipe.steps, self.traced, strict=True)):
             picks = ", ".join([f"r{i}" for i in step.picks])
+            sign = " + "
             if not step.partial:
                 term = f"d{k}({a.name}.note, {picks})"
             elif picks:
@@ -517,12 +516,9 @@ class ForwardForm(Form):
             else:
                 partial = step.rule()
                 sign = " - " if partial == -1 else " + "
-                factor = f"d{k}() * " if abs(partial) != 1 else ""
-                terms += [sign, f"{factor}{a.name}.note"]
-                continue
-            terms += [" + ", term]
-        text = "".join(terms)
-        return [*lines, f"d = {text[3:] if text.startswith(' + ') else text.strip()}"]
+                term = f"{a.name}.note" if abs(partial) == 1 else f"d{k}() * {a.name}.note"
+            text += sign + term
+        return [*lines, f"d = {text.removeprefix(' + ').strip()}"]
 
     def noted(self) -> list[str]:
         """Write what makes the tangent, and the traced value that has it."""

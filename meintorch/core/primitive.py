@@ -269,6 +269,19 @@ def base_name(need: str, parameters: tuple[str, ...]) -> str:
     return need
 
 
+def expression(need: str, name: str, value: str, *, several: bool) -> str:
+    """Write what a name like ``a_shape`` asks for, given how the value of ``a`` is spelled; ``several``: a sequence of arrays."""
+    what = need[len(name) + 1 :]
+    if what == "ndim":
+        return f"len(shape_of({value}))"
+    return f"{what}{'s' * several}_of({value})" if what else value
+
+
+def default_of(parameter: inspect.Parameter) -> Any:
+    """Return a parameter's default; None for NumPy's marker for "not given", which is true as a condition."""
+    return None if repr(parameter.default) == "<no value>" else parameter.default
+
+
 def residual_function(prim: Primitive, needed: list[str]) -> Callable[..., tuple[Any, ...]]:
     """Generate ``keep(ans, <the function's own parameters>)``, which returns the needed values as a tuple.
 
@@ -277,13 +290,7 @@ def residual_function(prim: Primitive, needed: list[str]) -> Callable[..., tuple
     expressions = []
     for need in needed:
         name = base_name(need, prim.parameters)
-        plural = "s" if name in prim.sequences else ""
-        if need.endswith("_ndim") and name != need:
-            expressions.append(f"len(shape_of({name}))")
-        elif name != need:
-            expressions.append(f"{need[len(name) + 1 :]}{plural}_of({name})")
-        else:
-            expressions.append(name)
+        expressions.append(expression(need, name, name, several=name in prim.sequences))
     text = ["ans"]
     namespace: dict[str, Any] = {f.__name__: f for f in (shape_of, shapes_of, dtype_of, dtypes_of)}
     previous = None
@@ -295,8 +302,8 @@ def residual_function(prim: Primitive, needed: list[str]) -> Callable[..., tuple
         previous = p.kind
         if p.default is p.empty:
             text.append(str(p.replace(annotation=p.empty)))
-        else:  # NumPy's marker for "not given" is true as a condition: rules see None instead
-            namespace[f"default{k}"] = None if repr(p.default) == "<no value>" else p.default
+        else:
+            namespace[f"default{k}"] = default_of(p)
             text.append(f"{p.name}=default{k}")
     if previous is inspect.Parameter.POSITIONAL_ONLY:
         text.append("/")

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from meintorch.core.captured import SMALL
-from meintorch.core.forms import forms
+from meintorch.core.forms import ARRAY, forms
 from meintorch.core.graph import ReverseTrace, add_to, can_add_into, pull, pull_view, pull_write
 from meintorch.core.primitive import ELEMENTWISE, Primitive, needs_of
 from meintorch.core.shapes import contract, fit
@@ -38,17 +38,6 @@ SCALAR = """
         nodes[j] = {p}
     else:
         cts[j] = c + h
-"""
-ARRAY = """
-    {h}
-    j = {p}[0]
-    c = cts[j]
-    if c is None:
-        cts[j] = h
-        nodes[j] = {p}
-        owned[j] = {fresh}
-    else:
-        add_to(cts, owned, j, c, h)
 """
 
 UNARY = """

@@ -50,17 +50,34 @@ ndarray = np.ndarray
 
 
 class Step:
-    """One operation that makes a view: a row's function, and its arguments around the array that is viewed."""
+    """One operation that makes a view: a row's function, and its arguments around the array that is viewed.
+
+    In the place of that array, unless it is an element of a sequence, the arguments have None; all others do not change.
+    """
 
     __slots__ = ("args", "kwargs", "part", "place", "prim")
 
-    def __init__(self, prim: Primitive, args: Any, kwargs: Any, place: Any, part: int | None) -> None:
+    def __init__(
+        self, prim: Primitive, args: list[Any], kwargs: dict[str, Any], place: Any, part: int | None = None
+    ) -> None:
         self.prim = prim
-        where, element = self.place = place  # (position or keyword, element of a sequence or None)
-        viewed = where if element is None else None  # what is viewed is put there
-        self.args = [None if k == viewed else shape_only(x) for k, x in enumerate(args)]
-        self.kwargs = {name: None if name == viewed else shape_only(x) for name, x in kwargs.items()}
+        self.args = args
+        self.kwargs = kwargs
+        self.place = place  # (position or keyword, element of a sequence or None)
         self.part = part  # which of several outputs
+
+    @classmethod
+    def of(cls, prim: Primitive, args: Any, kwargs: Any, place: Any, part: int | None) -> Step:
+        """Return the step that a call was, without the values of other arrays in it."""
+        where, element = place
+        viewed = where if element is None else None
+        return cls(
+            prim,
+            [None if k == viewed else shape_only(x) for k, x in enumerate(args)],
+            {name: None if name == viewed else shape_only(x) for name, x in kwargs.items()},
+            place,
+            part,
+        )
 
     def __call__(self, x: Any) -> Any:
         """Return the same view of another array."""
@@ -290,7 +307,7 @@ def follow(
             ):
                 if trace.is_view(prim, t, args, kwargs, part, copied=copied):
                     source = place_of(x)
-                    t.place = Place(source.family, (source.path, Step(prim, args, kwargs, place, part)))
+                    t.place = Place(source.family, (source.path, Step.of(prim, args, kwargs, place, part)))
                     source.family.join(t)
                 break
 
@@ -298,14 +315,12 @@ def follow(
 def follow_view(t: Traced, x: Traced, prim: Primitive, args: list[Any], kwargs: dict[str, Any], place: Any) -> None:
     """Let a result join the family of ``x``, the one argument that is traced, if it is a view of that.
 
-    The arguments are those of a `Step`: None where ``x`` stands, and nothing that changes.
+    The arguments are those of a `Step`.
     """
     base = t.value.base
     if base is x.value or (base is not None and base is x.value.base) or memory_of(t.value) is memory_of(x.value):
         source = place_of(x)
-        step = Step.__new__(Step)
-        step.prim, step.args, step.kwargs, step.place, step.part = prim, args, kwargs, (place, None), None
-        t.place = Place(source.family, (source.path, step))
+        t.place = Place(source.family, (source.path, Step(prim, args, kwargs, (place, None))))
         source.family.join(t)
 
 
@@ -532,7 +547,7 @@ class ConstantTrace(ValueTrace):
                             f"{here()}: {fun.__name__} made a view of a buffer, which cannot be followed."
                         )
                     source = place_of(given)
-                    return handle(source.family, (source.path, Step(prim, args, kwargs, place, part)))
+                    return handle(source.family, (source.path, Step.of(prim, args, kwargs, place, part)))
             plain = arrays_in(*args, *kwargs.values())
             return x if any([memory_of(a) is memory_of(x) for a in plain]) else constant(x)
 

@@ -168,9 +168,10 @@ class Selection:
 
 def as_tuple(x: Any) -> tuple[Any, ...]:
     """Return what argnums or argnames hold as a tuple."""
-    if x is None or x.__class__ is int:
-        return () if x is None else (x,)
-    return tuple(x) if isinstance(x, Sequence) and not isinstance(x, str) else (x,)
+    if x is None:
+        return ()
+    alone = x.__class__ is int or isinstance(x, str) or not isinstance(x, Sequence)
+    return (x,) if alone else tuple(x)
 
 
 def short_name(f: Any) -> str:
