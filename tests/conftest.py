@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meintorch.core import forms, specialise
+from meintorch.core import forms, large, specialise
 from meintorch.tensor import OPERATORS, BufferTensor, DualTensor, GraphTensor
 
+large.LARGE, large.BLOCK = 4, 5  # so that the tests meet what is done for large arrays
 forms.WARM = 1  # functions are generated after the first call, so that the tests meet them
 
 GENERATED = {
@@ -48,6 +49,13 @@ def nothing_left_behind() -> Iterator[None]:
     before = np.geterr()
     yield
     assert np.geterr() == before
+
+
+@pytest.fixture
+def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Free the memory of large results at once, so that a test can tell what is held."""
+    monkeypatch.setattr(large, "KEPT", 0)
+    large.stocks.clear()
 
 
 @pytest.fixture

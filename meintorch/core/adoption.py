@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from meintorch.core.large import is_remembered
 from meintorch.core.trace import caller
 
 # From 3.14 on, names are read without a reference; without a global lock, counts are not exact.
@@ -42,7 +43,7 @@ def is_sole(out: Any, operand: Any) -> bool:
 
     ``out`` is expected to be held by two callers inside of the library: the ufunc protocol's method and what it calls.
     """
-    count = sys.getrefcount(out) if TRUSTED else 0
+    count = sys.getrefcount(out) - is_remembered(out) if TRUSTED else 0
     if trial.get():
         raise CountedError(count)
     if not TRUSTED:
@@ -56,7 +57,7 @@ def is_base_sole(x: Any) -> bool:
     while x.base is not None:
         x = x.base
         # the array that looks at it, this variable, and the argument of the call
-        if not isinstance(x, np.ndarray) or sys.getrefcount(x) > 3:
+        if not isinstance(x, np.ndarray) or sys.getrefcount(x) - is_remembered(x) > 3:
             return False
     return True
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from meintorch.core.large import call
 from meintorch.core.memory import Layout, Path, bottom, clone_batch, layout_of, memory_of, through
 from meintorch.core.primitive import CONSTANT, ELEMENTWISE, LINEAR, STRUCTURAL, Primitive, default_of
 from meintorch.core.shapes import shape_of
@@ -52,7 +53,7 @@ class BatchTrace(Trace):
         if prim.kind is ELEMENTWISE and prim.batch is None and not kwargs:
             operands = self.operands(args)
             if operands is not None:
-                made = self.wrap(prim.fun(*operands))
+                made = self.wrap(call(prim.fun, operands))
                 self.find_arrays(prim, made, args, kwargs)
                 return made
         if prim.kind is STRUCTURAL:  # what it returns depends on shapes and dtypes, which all examples share

@@ -9,16 +9,19 @@ which are faster still, and turns all this off.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import EllipsisType, NoneType
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from meintorch.core import large
 from meintorch.core.captured import SMALL
 from meintorch.core.forward import ForwardTrace, fitted, tangent_or_zeros, times
 from meintorch.core.graph import ReverseTrace, accumulate, add_into, add_to, sole
+from meintorch.core.large import binary, by_blocks, matmul, minus, plus, ufuncs, unary
 from meintorch.core.primitive import (
     COMPOSITE,
     CONSTANT,
@@ -85,6 +88,15 @@ def is_known(kind: type) -> bool:
 def is_traced(kind: type) -> bool:
     """Tell whether a class is that of values traced in reverse or in forward mode."""
     return kind is ReverseTrace.tensor or kind is ForwardTrace.tensor
+
+
+def pooled(call: str, arrays: Sequence[str], ufunc: Any, operands: Sequence[str] = ()) -> str:
+    """Write a call whose result is put into memory that was used before, if one of certain operands is large."""
+    if ufunc is None or not arrays:
+        return call
+    small = " and ".join([f"({x}.__class__ is not ndarray or {x}.size < LARGE)" for x in arrays])
+    operands = operands or arrays
+    return f"{call} if {small} else {'binary' if len(operands) > 1 else 'unary'}(ufunc, {', '.join(operands)})"
 
 
 class Argument(NamedTuple):
@@ -239,11 +251,14 @@ class Form:
         self.recipe = self.recipe_of()
         self.namespace: dict[str, Any] = {
             "__name__": __name__,  # by which errors tell the user's frames from ours
+            "LARGE": large.LARGE,
             "T": self.trace.tensor,
             "SMALL": SMALL,
             "fun": prim.fun,
             "ndarray": ndarray,
             "prim": prim,
+            "ufunc": ufuncs[prim.fun],
+            **{f.__name__: f for f in (binary, matmul, unary)},
             **{
                 f.__name__: f
                 for f in (accumulate, add_into, add_to, apply, bind, caller, dtype_of, dtypes_of, fit, follow)
@@ -274,7 +289,14 @@ class Form:
     def run(self, given: Callable[[Argument], str]) -> str:
         """Write a call of the row's function with what is ``given`` for each argument."""
         positional = [given(a) for a in self.arguments if not a.keyword]
-        return f"fun({', '.join([*positional, *[f'{a.parameter}={given(a)}' for a in self.arguments if a.keyword]])})"
+        keywords = [f"{a.parameter}={given(a)}" for a in self.arguments if a.keyword]
+        call = f"fun({', '.join([*positional, *keywords])})"
+        if keywords:
+            return call
+        if self.prim.fun in {np.matmul, operator.matmul}:
+            return f"matmul({', '.join(positional)})"
+        arrays = [given(a) for a in self.arguments if a.is_traced or a.kind is ndarray]
+        return f"({pooled(call, arrays, ufuncs[self.prim.fun], positional)})"
 
     def pair(self, given: Callable[[Argument], str]) -> str:
         """Write the positional arguments as a tuple and the others as a dict."""
@@ -449,6 +471,15 @@ class Form:
         ]
 
 
+def by_partial(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """Make the rule for a tangent of that for a partial derivative."""
+
+    def rule_of_tangent(tangent: Any, *residuals: Any) -> Any:
+        return times(rule(*residuals), tangent)
+
+    return rule_of_tangent
+
+
 class ForwardForm(Form):
     """Writes the function of one form in forward mode, which pushes tangents as `forward.push` does."""
 
@@ -468,7 +499,7 @@ class ForwardForm(Form):
             by_rule = self.prim.kind is ELEMENTWISE or self.has_jvps()
             if not by_rule or any([step.sequence for step in self.recipe.steps]):
                 return None
-        self.namespace |= {f.__name__: f for f in (fitted, tangent_or_zeros, times)}
+        self.namespace |= {f.__name__: f for f in (by_blocks, fitted, minus, plus, tangent_or_zeros, times)}
         self.namespace["errstate"] = np.errstate
         return super().compiled()
 
@@ -512,13 +543,20 @@ class ForwardForm(Form):
             if not step.partial:
                 term = f"d{k}({a.name}.note, {picks})"
             elif picks:
-                term = f"times(d{k}({picks}), {a.name}.note)"
+                self.namespace[f"t{k}"] = by_partial(step.rule)
+                listed = "".join([f"r{i}, " for i in step.picks])
+                tangent = f"{a.name}.note"
+                small = f"{tangent}.__class__ is not ndarray or {tangent}.size < LARGE"
+                term = f"(times(d{k}({picks}), {tangent}) if {small} else by_blocks(t{k}, ({listed}), {tangent}, False, True))"
             else:
                 partial = step.rule()
                 sign = " - " if partial == -1 else " + "
                 term = f"{a.name}.note" if abs(partial) == 1 else f"d{k}() * {a.name}.note"
-            text += sign + term
-        return [*lines, f"d = {text.removeprefix(' + ').strip()}"]
+            if not text:
+                text = term if sign == " + " else f"-{term}"
+            else:
+                text = f"{'plus' if sign == ' + ' else 'minus'}({text}, {term})"
+        return [*lines, f"d = {text}"]
 
     def noted(self) -> list[str]:
         """Write what makes the tangent, and the traced value that has it."""

@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from meintorch.core.large import is_remembered, plus, zeros
 from meintorch.core.memory import Layout, Path, bottom, is_writeable, overlaps, steps_of
 from meintorch.core.primitive import CONSTANT, STRUCTURAL, Primitive, Step
 from meintorch.core.shapes import dtype_of, fit, may_repeat, shape_of
@@ -250,7 +251,7 @@ def add_into(step: Step, residuals: Any, parent: Node, g: Any, cts: Slots, nodes
     traced = isinstance(g, Traced)
     if not owned[j] or c.__class__ is not ndarray or traced:
         if not (owned[j] and isinstance(c, Traced) and c.written):
-            fresh: Any = np.zeros(residuals[step.shape], g.dtype)
+            fresh: Any = zeros(residuals[step.shape], g.dtype)
             fresh = constant(fresh) if traced or isinstance(c, Traced) else fresh
             if c is not None:
                 fresh += c
@@ -366,13 +367,14 @@ def add_to(cts: Slots, owned: Slots, j: int, c: Any, h: Any) -> None:
     if owned[j] and c.__class__ is ndarray and h.__class__ is ndarray:
         c += h
     else:
-        cts[j] = c + h
+        cts[j] = plus(c, h)
         owned[j] = True
 
 
 def sole(x: Any) -> bool:
     """Tell whether the caller's variable is the only reference to an object."""
-    return sys.getrefcount(x) <= SOLE
+    count = sys.getrefcount(x)
+    return count <= SOLE or (count == SOLE + 1 and is_remembered(x))
 
 
 def _references() -> int:

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from meintorch._typing import Shape
+from meintorch.core.large import copied, zeros
 from meintorch.core.primitive import linear, registry, structural
 
 ndarray = np.ndarray
@@ -100,7 +101,7 @@ class Layout:
         """Return zeros laid out like this; ``size`` of them, end to end, if given."""
         dtype = np.dtype(dtype or self.dtype)
         lead, steps = ((), ()) if size is None else ((size,), (self._span,))
-        memory = np.zeros(self._span * (1 if size is None else size), dtype)
+        memory = zeros((self._span * (1 if size is None else size),), dtype)
         strides = [s * dtype.itemsize for s in (*steps, *self._steps)]
         return ndarray((*lead, *self.shape), dtype, memory, self._offset * dtype.itemsize, strides)
 
@@ -129,7 +130,7 @@ def clone(x: Any) -> Any:
     if not isinstance(x, ndarray):
         return x
     if x.__class__ is ndarray and x.flags.c_contiguous:
-        return x.copy()
+        return copied(x)
     copy = Layout(x).blank()
     copy[...] = x
     return copy

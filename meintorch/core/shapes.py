@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from meintorch._typing import Axis, Shape
+from meintorch.core.large import product
 
 ndarray = np.ndarray
 
@@ -189,7 +190,7 @@ def contract(x: Any, g: Any, shape: Shape, dtype: np.dtype[Any]) -> Any:
         kept = "".join([c for c, n, m in zip(letters, shape, g.shape, strict=True) if n == m])
         x = x.reshape([n for n, m in zip(x.shape, g.shape, strict=True) if n == m])
         return np.einsum(f"{of_x},{letters}->{kept}", x, g).reshape(shape)
-    return fit(x * g, shape, dtype)
+    return fit(product(x, g), shape, dtype)
 
 
 LARGE = 20_000  # entries; below, the call of einsum costs more than it saves

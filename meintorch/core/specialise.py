@@ -17,9 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from meintorch.core import large
 from meintorch.core.captured import SMALL
-from meintorch.core.forms import ARRAY, forms
+from meintorch.core.forms import ARRAY, forms, pooled
 from meintorch.core.graph import ReverseTrace, add_to, can_add_into, pull, pull_view, pull_write
+from meintorch.core.large import binary, by_blocks, product, ufuncs, unary, zeros
 from meintorch.core.primitive import ELEMENTWISE, Primitive, needs_of
 from meintorch.core.shapes import contract, fit
 from meintorch.core.storage import Place, place_of, replayed
@@ -44,7 +46,7 @@ UNARY = """
 def forward(x):
     trace = x._trace
     v = x.value
-    ans = {call}
+    ans = {run}
     n = trace.serial
     trace.serial = n + 1
     frame = getframe({depth})
@@ -87,15 +89,15 @@ def forward(a, b):
         if b._trace is not trace:
             return bind(prim, (a, b), {{}})
         x2 = b.value
-        ans = {call}
+        ans = {run}
 {both}
     if kind is float or kind is int:
         x2 = b
-        ans = {call}
+        ans = {run_weak}
 {weak}
     if kind is ndarray or kind is float64:
         x2 = b
-        ans = {call}
+        ans = {run}
 {keep_right}{left}
     return {fallback}
 """
@@ -106,11 +108,11 @@ def forward({swapped}):
     kind = a.__class__
     if kind is float or kind is int:
         x1 = a
-        ans = {call}
+        ans = {run_weak}
 {weak}
     if kind is ndarray or kind is float64:
         x1 = a
-        ans = {call}
+        ans = {run}
 {keep_left}{right}
     return {fallback}
 """
@@ -119,24 +121,36 @@ def forward({swapped}):
 class Partial:
     """How a partial derivative enters generated code: which residuals it needs, and the contribution it makes."""
 
-    def __init__(self, rule: Callable[..., Any], symbol: str) -> None:
+    def __init__(self, rule: Callable[..., Any], symbol: str, parameters: tuple[str, ...]) -> None:
         self.needs = needs_of(rule)
         self.fresh = True
         self.factor = ""  # the residual that the cotangent is multiplied with, if the derivative is just that
-        if self.needs[:1] == ("g",):  # the rule makes the product itself
+        given = self.needs[:1] == ("g",)  # the rule makes the product itself
+        if given:
             self.product, self.fresh = f"{symbol}({', '.join(self.needs)})", False
             self.needs = self.needs[1:]
+        self.large = ""  # the same of large arrays
+        if set(self.needs) <= {"ans", *parameters}:
+            listed = "".join([n + ", " for n in self.needs])
+            self.large = f"by_blocks({symbol}, ({listed}), g, {{owned}}, {given})"
+        if given:
             return
         constant = rule() if not self.needs else None
         if constant is not None and np.ndim(constant) == 0 and constant == 1:
-            self.product, self.fresh = "g", False
+            self.product, self.fresh, self.large = "g", False, ""
         elif constant is not None and np.ndim(constant) == 0 and constant == -1:
-            self.product = "-g"
+            self.product, self.large = "-g", "unary(negative, g)"
         elif is_identity(rule):
             self.factor = self.needs[0]  # such as x2 in the product rule: no call is needed
-            self.product = f"{self.factor} * g"
+            self.product, self.large = f"{self.factor} * g", f"binary(multiply, {self.factor}, g)"
         else:
             self.product = f"{symbol}({', '.join(self.needs)}) * g"
+
+    def of_arrays(self, owned: str) -> str:
+        """Write the contribution where the cotangent may be a large array, which may be ``owned``."""
+        if not self.large:
+            return self.product
+        return f"{self.product} if g.__class__ is not ndarray or g.size < LARGE else {self.large.format(owned=owned)}"
 
 
 def is_identity(rule: Callable[..., Any]) -> bool:
@@ -159,6 +173,15 @@ def scaled(x: Any, g: Any) -> Any:
     return x * g
 
 
+def doubled(x: Any, g: Any) -> Any:
+    """Return ``2 * x * g``."""
+    if g.__class__ is not ndarray or g.size < large.LARGE:
+        return (x + x) * g
+    h = product(x, g)
+    h += h
+    return h
+
+
 def negated(g: Any) -> Any:
     """Return ``-g`` in the memory of ``g``, if it is an array."""
     return np.negative(g, g) if g.__class__ is ndarray else -g
@@ -178,21 +201,22 @@ def backward(prim: Primitive, partials: dict[str, Partial], side: str, case: str
     if side == "both" and case == "same" and is_product(partials):  # x * x: two passes for 2 x g instead of three
         lines.append("    if p is q:")
         lines.append(
-            ARRAY.format(h="h = (x1 + x1) * g", p="p", fresh="1").replace("\n    ", "\n        ") + "        return"
+            ARRAY.format(h="h = doubled(x1, g)", p="p", fresh="1").replace("\n    ", "\n        ") + "        return"
         )
     passed = [x for x in traced if partials[x].product == "g"]
     for x, p in zip(traced, parents, strict=True):
         partial = partials[x]
-        h, fresh = f"h = {partial.product}", str(int(partial.fresh))
-        if case == "same" and x == traced[-1] and not passed:  # the cotangent is not needed any more
-            if partial.factor:
-                h = f"h = scaled({partial.factor}, g) if owned[node[0]] else {partial.product}"
-            elif partial.product == "-g":
-                h = "h = negated(g) if owned[node[0]] else -g"
+        last = case == "same" and x == traced[-1] and not passed  # the cotangent is not needed any more
+        product = partial.product if case == "scalar" else partial.of_arrays("owned[node[0]]" if last else "0")
+        h, fresh = f"h = {product}", str(int(partial.fresh))
+        if last and partial.factor:
+            h = f"h = scaled({partial.factor}, g) if owned[node[0]] else {product}"
+        elif last and partial.product == "-g":
+            h = f"h = negated(g) if owned[node[0]] else {product}"
         if passed == [x]:  # the cotangent goes on to one operand as it is, and with it whether it is the walk's own
             fresh = "owned[node[0]]"
         if case == "broadcast":
-            h = f"h = fit({partial.product}, {x}_shape, {x}_dtype)"
+            h = f"h = fit({product}, {x}_shape, {x}_dtype)"
             fresh = "1" if partial.fresh else f"owned[node[0]] if h is g else {OURS}" if passed == [x] else OURS
             if partial.product == "-g":  # what is negated last is smaller
                 h = f"h = -fit(g, {x}_shape, {x}_dtype)"
@@ -212,6 +236,8 @@ def compile_forward(prim: Primitive, call: str, form: str, depth: int) -> Callab
     depth : how many frames up the user's is
     """
     rules = {name: rule for name, rule in prim.rules.items() if rule is not None}
+    ufunc = ufuncs[prim.fun]
+    run = pooled(call, ("x1", "x2"), ufunc)
     namespace: dict[str, Any] = {
         "__name__": __name__,  # by which errors tell the user's frames from ours
         "T": ReverseTrace.tensor,
@@ -220,17 +246,25 @@ def compile_forward(prim: Primitive, call: str, form: str, depth: int) -> Callab
         "bind": bind,
         "caller": caller,
         "contract": contract,
+        "doubled": doubled,
         "fit": fit,
+        "LARGE": large.LARGE,
+        "binary": binary,
+        "by_blocks": by_blocks,
         "float64": np.float64,
         "fun": prim.fun,
         "getframe": sys._getframe,
+        "multiply": np.multiply,
         "ndarray": np.ndarray,
         "negated": negated,
+        "negative": np.negative,
         "prim": prim,
         "scaled": scaled,
+        "ufunc": ufunc,
+        "unary": unary,
         **{f"d_{name}": rule for name, rule in rules.items()},
     }
-    partials = {name: Partial(rule, f"d_{name}") for name, rule in rules.items()}
+    partials = {name: Partial(rule, f"d_{name}", prim.parameters) for name, rule in rules.items()}
 
     def keep_of(*traced: str) -> list[str]:
         return sorted({n for x in traced for n in partials[x].needs})
@@ -241,7 +275,7 @@ def compile_forward(prim: Primitive, call: str, form: str, depth: int) -> Callab
     if form == "unary":
         keep = keep_of("x")
         source = backward(prim, partials, "only", "same", keep).replace("only_same", "back")
-        source += UNARY.format(call=call, depth=depth, keep=listed(keep).replace("x,", "v,"))
+        source += UNARY.format(run=pooled(call, ("v",), ufunc), depth=depth, keep=listed(keep).replace("x,", "v,"))
     else:
         source = ""
         notes: dict[str, str] = {}
@@ -263,7 +297,8 @@ def compile_forward(prim: Primitive, call: str, form: str, depth: int) -> Callab
                 )
         left = LEFT.format(
             keep_right=KEEP.format(x="x2") if "x2" in keep_of("x1") else "",
-            call=call,
+            run=run,
+            run_weak=pooled(call, ("x1",), ufunc, ("x1", "x2")),
             both=notes["both"],
             weak=notes["weak_left"],
             left=notes["left"],
@@ -271,7 +306,8 @@ def compile_forward(prim: Primitive, call: str, form: str, depth: int) -> Callab
         )
         right = RIGHT.format(
             keep_left=KEEP.format(x="x1") if "x1" in keep_of("x2") else "",
-            call=call,
+            run=run,
+            run_weak=pooled(call, ("x2",), ufunc, ("x1", "x2")),
             weak=notes["weak_right"],
             right=notes["right"],
             fallback="bind(prim, (a, b), {})",
@@ -331,7 +367,7 @@ def compile_getitem(prim: Primitive) -> Callable[..., Any]:  # noqa: PLR0915 - f
         if g.__class__ is not ndarray or (c is not None and (c.__class__ is not ndarray or not owned[j])):
             pull_other(node, g, cts, nodes, owned)
         elif c is None:
-            cts[j] = c = np.zeros(shape, g.dtype)
+            cts[j] = c = zeros(shape, g.dtype)
             c[index] = g
             nodes[j] = p
             owned[j] = True

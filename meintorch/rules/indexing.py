@@ -27,6 +27,7 @@ from meintorch.core.batching import (
     lift,
     shifted,
 )
+from meintorch.core.large import zeros
 from meintorch.core.primitive import composite, linear, registry
 from meintorch.core.shapes import may_repeat
 from meintorch.core.trace import Traced, array_of, bind, here, top_trace
@@ -133,7 +134,7 @@ def scatter(g: Any, shape: Shape, index: Any) -> Any:
     """Return zeros of ``shape`` to which ``g`` is added at ``index``."""
     if top_trace((g, index)) is not None:
         return bind(registry[scatter], (g, shape, index), {})
-    buffer = np.zeros(shape, g.dtype)
+    buffer = zeros(shape, g.dtype)
     if may_repeat(index):
         scatter_into(buffer, g, index)
     else:

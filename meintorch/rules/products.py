@@ -17,6 +17,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from meintorch.core.batching import BatchCall, flat, lift, shifted
+from meintorch.core.large import matmul
 from meintorch.core.primitive import composite, multilinear, spelling
 from meintorch.core.shapes import dtype_of, expand, shape_of
 from meintorch.core.trace import array_of
@@ -233,24 +234,24 @@ def _correlate_batch(call: BatchCall) -> Any:
 def _matmul_x1(g: Any, x1_ndim: int, x2: Any) -> Any:
     if x2.ndim == 2:
         if x1_ndim == 2:
-            return np.dot(g, x2.T)
+            return matmul(g, x2.T)
         return np.dot(x2, g) if x1_ndim == 1 else np.dot(_rows(g), x2.T).reshape(*g.shape[:-1], x2.shape[0])
     if x2.ndim == 1:
         return g * x2 if x1_ndim == 1 else g[..., None] * x2
     if x1_ndim <= 2:
         stack = tuple(range(x2.ndim - 2))
         return np.tensordot(g, x2, ((*stack, -1), (*stack, -1)))
-    return np.matmul(g, _mT(x2))
+    return matmul(g, _mT(x2))
 
 
 def _matmul_x2(g: Any, x1: Any, x2_ndim: int) -> Any:
     if x2_ndim == 2:
         if x1.ndim == 2:
-            return np.dot(x1.T, g)
+            return matmul(x1.T, g)
         return x1[:, None] * g if x1.ndim == 1 else np.dot(_rows(x1).T, _rows(g))
     if x2_ndim == 1:
         return g * x1 if x1.ndim == 1 else np.dot(g.reshape(-1), _rows(x1))
-    return x1[:, None] * g[..., None, :] if x1.ndim == 1 else np.matmul(_mT(x1), g)
+    return x1[:, None] * g[..., None, :] if x1.ndim == 1 else matmul(_mT(x1), g)
 
 
 multilinear(

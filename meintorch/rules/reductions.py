@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from meintorch.core.batching import axis_batch, flat_axis_batch
+from meintorch.core.large import zeros
 from meintorch.core.primitive import composite, constant, general, linear
 from meintorch.core.shapes import axes_of, count, expand_reduced
 from meintorch.rules.indexing import scatter
@@ -154,7 +155,7 @@ def _extremum_vjp(g: Any, ans: Any, a: Any, axis: Any, keepdims: Any, where: Any
     hit, ties = _extremum_hits(ans, a, axis, keepdims, where)
     full = expand_reduced(g, a.shape, axis, keepdims)
     if ties.__class__ is int and full.__class__ is np.ndarray:  # few entries have a share: no pass over all the others
-        h = np.zeros(hit.shape, full.dtype)
+        h = zeros(hit.shape, full.dtype)
         places = np.flatnonzero(hit)
         h.reshape(-1)[places] = full[np.unravel_index(places, hit.shape)]
         return h

@@ -1,0 +1,212 @@
+"""Memory that is used again, and rules that run block by block."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from meintorch import grad, value_and_grad, vjp
+from meintorch.core import large
+
+
+@pytest.fixture(autouse=True)
+def none_yet() -> Iterator[None]:
+    """Begin and end without memory of other tests."""
+    large.stocks.clear()
+    yield
+    large.stocks.clear()
+
+
+def test_memory_is_used_again() -> None:
+    x = large.empty((100,), np.dtype(float))
+    where = x.ctypes.data
+    del x
+    assert large.empty((100,), np.dtype(float)).ctypes.data == where
+
+
+HOLDERS: list[Callable[[Any], Any]] = [
+    lambda x: x,
+    lambda x: x[1:3],
+    lambda x: x.reshape(10, 10).T[2],
+    lambda x: memoryview(x),
+    lambda x: np.lib.stride_tricks.as_strided(x, (2,), (8,)),
+    lambda x: np.broadcast_to(x, (3, 100)),
+    lambda x: x.flat,
+    lambda x: (y for y in x),
+    lambda x: x.ctypes,
+    lambda x: np.array([x, None], object),
+]
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_memory_that_somebody_holds_is_left_alone(holder: Callable[[Any], Any]) -> None:
+    x = large.empty((100,), np.dtype(float))
+    where = x.ctypes.data
+    held = holder(x)
+    del x
+    taken = [large.empty((100,), np.dtype(float)) for _ in range(3)]
+    assert where not in {y.ctypes.data for y in taken}
+    del held
+    assert large.empty((100,), np.dtype(float)).ctypes.data == where
+
+
+def test_shapes_and_dtypes_do_not_share() -> None:
+    for shape, dtype in itertools.product([(4, 6), (6, 4), (24,)], [np.float32, np.float64]):
+        x = large.empty(shape, np.dtype(dtype))
+        assert (x.shape, x.dtype, x.flags.c_contiguous, x.base) == (shape, dtype, True, None)
+
+
+def test_no_more_is_remembered_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large, "KEPT", 10_000)
+    monkeypatch.setattr(large, "remembered", 0)
+    for n in range(100, 300):
+        large.empty((n,), np.dtype(float))
+        assert sum([x.nbytes for stock in large.stocks.values() for x in stock.arrays]) <= 10_000
+
+
+def test_nothing_is_remembered_where_references_cannot_be_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large, "COUNTS", False)
+    x = large.empty((100,), np.dtype(float))
+    assert not large.is_remembered(x)
+
+
+def layouts(rng: np.random.Generator, dtype: Any) -> list[Any]:
+    """Return arrays of 6 rows and 10 columns, or that broadcast to that, in all kinds of memory layouts."""
+    x = rng.uniform(0.5, 1.5, (6, 10)).astype(dtype)
+    wide = rng.uniform(0.5, 1.5, (12, 30)).astype(dtype)
+    return [
+        x,
+        np.asfortranarray(x),
+        x[::-1],
+        x[:, ::-1],
+        wide[::2, ::3],
+        wide[::2, 5:15],
+        wide.T[:6, :10],
+        x[:1],
+        x[:, :1],
+        x[0],
+        np.broadcast_to(x[:, :1], (6, 10)),
+        np.broadcast_to(x[0], (6, 10)),
+        x[0, 0],
+        2,
+        2.5,
+    ]
+
+
+def same(x: Any, y: Any) -> bool:
+    """Tell whether two results have the same bits, dtype and layout."""
+    return x.dtype == y.dtype and x.strides == y.strides and x.tobytes() == y.tobytes()
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("fun", [np.add, np.multiply, np.logaddexp, np.maximum, operator.sub, operator.truediv])
+def test_two_operands_give_what_numpy_gives(fun: Any, dtype: Any, rng: np.random.Generator) -> None:
+    for x1, x2 in itertools.product(layouts(rng, dtype), repeat=2):
+        if np.ndim(x1) or np.ndim(x2):
+            assert same(large.call(fun, [x1, x2]), fun(x1, x2))
+    others: list[Any] = [np.arange(1, 11), np.float64(3), True, np.ones(10, np.float32), np.float32(2)]
+    for other in others if fun is np.logaddexp else [*others, np.ones(10, complex), 2j]:
+        x = layouts(rng, dtype)[0]
+        assert same(large.call(fun, [x, other]), fun(x, other))
+        assert same(large.call(fun, [other, x]), fun(other, x))
+
+
+def test_shapes_that_do_not_fit_are_numpys_error() -> None:
+    with pytest.raises(ValueError, match=r"could not be broadcast together with shapes \(10,\) \(11,\)"):
+        large.call(np.add, [np.ones(10), np.ones(11)])
+    with pytest.raises(ValueError, match=r"mismatch in its core dimension"):
+        large.matmul(np.ones((10, 10)), np.ones((11, 10)))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("fun", [np.exp, np.sqrt, np.negative, np.absolute, operator.neg, np.isnan, np.frexp])
+def test_one_operand_gives_what_numpy_gives(fun: Any, dtype: Any, rng: np.random.Generator) -> None:
+    for x in layouts(rng, dtype)[:-3]:
+        ours, plain = large.call(fun, [x]), fun(x)
+        assert all([same(a, b) for a, b in zip(ours, plain, strict=True)]) if fun is np.frexp else same(ours, plain)
+
+
+def test_products_of_matrices(rng: np.random.Generator) -> None:
+    a, b = rng.normal(size=(7, 5)), rng.normal(size=(5, 6))
+    stack_a, stack_b = rng.normal(size=(3, 7, 5)), rng.normal(size=(6, 5, 3)).T
+    for x, y in [(a, b), (b.T, a.T), (stack_a, stack_b.swapaxes(1, 2)[:, :5]), (stack_a, b), (a, b[:, 0]), (a[0], b)]:
+        if x.shape[-1] == y.shape[-2 if y.ndim > 1 else 0]:
+            assert same(large.matmul(x, y), np.matmul(x, y))
+
+
+@pytest.mark.parametrize("size", [1, 4, 5, 6, 23])
+@pytest.mark.parametrize("owned", [False, True])
+def test_blocks_give_what_the_whole_gives(size: int, owned: bool, rng: np.random.Generator) -> None:
+    x, g = rng.normal(size=(2, size)), rng.normal(size=(2, size))
+    expected = 3 * x**2 * g
+    h = large.by_blocks(lambda x, n: n * x**2, (x, 3), g, owned, False)
+    assert np.array_equal(h, expected)
+    assert (h is g) == owned
+    constant = np.broadcast_to(2.0, (2, size))
+    assert np.array_equal(large.by_blocks(lambda x: x**2, (x,), constant, owned, False), x**2 * 2)
+    assert np.array_equal(large.by_blocks(lambda g, x: g * x**2, (x,), constant, owned, True), x**2 * 2)
+    assert np.array_equal(large.by_blocks(lambda x: x, (x.T.copy(),), constant.T, owned, False), 2 * x.T)
+    assert np.array_equal(large.by_blocks(lambda x: x, (x[0],), np.ones((2, size)), owned, False), np.stack([x[0]] * 2))
+
+
+def smooth(x: Any) -> Any:
+    """A function whose gradient makes many arrays."""
+    y = np.tanh(x) * np.exp(-x * x) + np.sin(x) / (1 + x**2)
+    return np.sum(np.maximum(y, 0.1 * x) ** 2)
+
+
+def smooth_slope(x: Any) -> Any:
+    """Its derivative, by complex step; a branch of the maximum is that of the real part."""
+    z = x + 1e-30j
+    y = np.tanh(z) * np.exp(-z * z) + np.sin(z) / (1 + z**2)
+    return np.imag(np.where(y.real > 0.1 * x, y, 0.1 * z) ** 2) / 1e-30
+
+
+def test_results_stay_what_they_are(rng: np.random.Generator) -> None:
+    f = value_and_grad(smooth)
+    points = [rng.normal(size=50) for _ in range(20)]
+    gradients = [f(x)[1] for x in points]
+    for x, g in zip(points, gradients, strict=True):
+        assert np.allclose(g, smooth_slope(x), rtol=1e-12)
+
+
+def test_a_graph_keeps_its_values(rng: np.random.Generator) -> None:
+    pullbacks = [(x, vjp(smooth, x)[1]) for x in rng.normal(size=(10, 50))]
+    for x, pullback in pullbacks * 2:
+        (g,) = pullback(1.0)
+        assert np.allclose(g, smooth_slope(x), rtol=1e-12)
+
+
+def test_threads_do_not_take_each_others_memory(rng: np.random.Generator) -> None:
+    wrong: list[Any] = []
+
+    def run(x: Any) -> None:
+        expected = smooth_slope(x)
+        for _ in range(200):
+            g = grad(smooth)(x)
+            if not np.allclose(g, expected, rtol=1e-12):
+                wrong.append(x)
+
+    threads = [threading.Thread(target=run, args=(x,)) for x in rng.normal(size=(6, 500))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_result_can_be_added_to(rng: np.random.Generator) -> None:
+    x = rng.normal(size=50)
+
+    def f(y: Any) -> Any:
+        acc = grad(smooth)(x)  # a plain array, which nobody else has seen
+        acc += y
+        return np.sum(acc**2)
+
+    assert np.allclose(grad(f)(np.zeros(50)), 2 * smooth_slope(x), rtol=1e-12)
