@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from meintorch._typing import Array, Shape
-from meintorch.core import specialise
+from meintorch.core import large, specialise
 from meintorch.core.adoption import is_sole
 from meintorch.core.batching import BatchTrace
 from meintorch.core.captured import Captured
@@ -914,6 +914,47 @@ def operator_form(fun: Callable[..., Any]) -> tuple[Method, Method]:
     return method, reflected
 
 
+def batch_operator(fun: Callable[..., Any]) -> tuple[Method, Method]:
+    """Make an operator's method for batches and its reflected form, which do what their trace does with arrays and numbers."""
+    prim = registry[fun]
+
+    def operand(a: Any, b: Any) -> Any:
+        """Return what is computed with in place of ``b``, None if that is left to the trace."""
+        kind = b.__class__
+        if a.value.__class__ is not np.ndarray:
+            return None
+        if kind is float or kind is int or (kind is np.ndarray and b.ndim < a.value.ndim):
+            return b
+        if kind is BatchTensor and b._trace is a._trace and b.value.__class__ is np.ndarray:
+            return b.value if b.value.ndim == a.value.ndim else None
+        return None
+
+    def method(a: Any, b: Any) -> Any:
+        x = operand(a, b)
+        if x is None:
+            return bind(prim, (a, b), {})
+        a._trace.check_alive()
+        return a._trace.wrap(large.call(fun, (a.value, x)))
+
+    def reflected(b: Any, a: Any) -> Any:
+        x = operand(b, a)
+        if x is None:
+            return bind(prim, (a, b), {})
+        b._trace.check_alive()
+        return b._trace.wrap(large.call(fun, (x, b.value)))
+
+    return method, reflected
+
+
+def batch_ufunc(self: Tensor, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+    """Do what `Tensor.__array_ufunc__` does, of an array and a batch by the batch's operator."""
+    if method == "__call__" and not kwargs and ufunc in BY_UFUNC and args[0].__class__ is np.ndarray:
+        return getattr(self, BY_UFUNC[ufunc])(args[0])
+    return Tensor.__array_ufunc__(self, ufunc, method, *args, **kwargs)
+
+
+BY_UFUNC = {np.add: "__radd__", np.subtract: "__rsub__", np.multiply: "__rmul__", np.divide: "__rtruediv__"}
+
 OPERATORS: dict[str, tuple[Method, str]] = {
     "add": (operator.add, "x1 + x2"),
     "sub": (operator.sub, "x1 - x2"),
@@ -957,6 +998,12 @@ def forward_trace() -> ForwardTrace:
     return ForwardTrace()
 
 
+def batch_trace(size: int) -> BatchTrace:
+    """Start a trace for batches of examples."""
+    specialised()
+    return BatchTrace(size)
+
+
 def specialised() -> None:
     """Give tensors their generated operators; the first trace brings them."""
     if not specialise.enabled or "__array_ufunc__" in vars(GraphTensor):
@@ -971,9 +1018,13 @@ def specialised() -> None:
         if not unary:
             for method, made in zip((f"__{name}__", f"__r{name}__"), operator_form(fun), strict=True):
                 setattr(DualTensor, method, made)
+            if fun is not operator.pow:
+                for method, made in zip((f"__{name}__", f"__r{name}__"), batch_operator(fun), strict=True):
+                    setattr(BatchTensor, method, made)
     GraphTensor.__getitem__ = specialise.compile_getitem(registry[operator.getitem])
     GraphTensor.__array_ufunc__ = specialised_ufunc
     DualTensor.__array_ufunc__ = of_form_ufunc
+    BatchTensor.__array_ufunc__ = batch_ufunc
     DualTensor.__getitem__ = operator_form(operator.getitem)[0]
     for kind in (GraphTensor, DualTensor):
         kind.__array_function__ = specialised_function

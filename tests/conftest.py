@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from meintorch.core import forms, large, specialise
-from meintorch.tensor import OPERATORS, BufferTensor, DualTensor, GraphTensor
+from meintorch.tensor import OPERATORS, BatchTensor, BufferTensor, DualTensor, GraphTensor
 
 large.LARGE, large.BLOCK = 4, 5  # so that the tests meet what is done for large arrays
 forms.WARM = 1  # functions are generated after the first call, so that the tests meet them
@@ -63,7 +63,12 @@ def plain_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Turn the generated functions off, so that the plain ones that define what they must do run."""
     monkeypatch.setattr(specialise, "enabled", False)
     writing = {"__getitem__", "__setitem__"}
-    for kind, generated in ((GraphTensor, GENERATED), (DualTensor, GENERATED), (BufferTensor, writing)):
+    for kind, generated in (
+        (GraphTensor, GENERATED),
+        (DualTensor, GENERATED),
+        (BatchTensor, GENERATED),
+        (BufferTensor, writing),
+    ):
         for name in [n for n in vars(kind) if n in generated]:
             monkeypatch.delattr(kind, name)
 

@@ -139,7 +139,9 @@ def push(call: Call, ans: Any) -> Any:
 
 def times(partial: Any, tangent: Any) -> Any:
     """Multiply a tangent with a partial derivative. A boolean one selects: what it does not take contributes nothing."""
-    return np.where(partial, tangent, 0) if dtype_of(partial).kind == "b" else partial * tangent
+    if dtype_of(partial).kind == "b":
+        return np.where(partial, tangent, 0)
+    return tangent * partial  # a traced tangent on the left has its operator called, on the right NumPy looks for it
 
 
 def added(terms: list[Any]) -> Any:

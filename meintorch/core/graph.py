@@ -13,6 +13,7 @@ whether a cotangent is owned, that is, an array that nobody else holds and that 
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import MutableMapping, Sequence
 from operator import getitem
@@ -251,6 +252,11 @@ def add_into(step: Step, residuals: Any, parent: Node, g: Any, cts: Slots, nodes
     traced = isinstance(g, Traced)
     if not owned[j] or c.__class__ is not ndarray or traced:
         if not (owned[j] and isinstance(c, Traced) and c.written):
+            shape = residuals[step.shape]
+            if traced and 4 * math.prod(shape_of(g)) >= math.prod(shape):  # no more than g itself took
+                h = step.rule(g, *[residuals[k] for k in step.picks])
+                accumulate(cts, nodes, owned, parent, h, False)
+                return
             fresh: Any = zeros(residuals[step.shape], g.dtype)
             fresh = constant(fresh) if traced or isinstance(c, Traced) else fresh
             if c is not None:

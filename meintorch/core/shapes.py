@@ -164,7 +164,7 @@ def select(mask: Any, g: Any) -> Any:
     A product is right unless it meets an infinity, which shows as a NaN.
     """
     plain = g.__class__ is ndarray and mask.__class__ is ndarray
-    if plain and g.size > LARGE and g.shape == mask.shape and g.dtype.kind == "f" and mask.dtype == bool:
+    if plain and g.size > UNSURE and g.shape == mask.shape and g.dtype.kind == "f" and mask.dtype == bool:
         h = mask.astype(g.dtype)
         h *= g
         h += 0.0  # makes 0 of -0
@@ -178,7 +178,7 @@ def contract(x: Any, g: Any, shape: Shape, dtype: np.dtype[Any]) -> Any:
     if (
         g.__class__ is ndarray
         and x.__class__ is ndarray
-        and g.size > 10 * LARGE
+        and g.size > SUMMED
         and x.dtype == g.dtype == dtype
         and dtype == np.float64  # einsum does not sum in pairs, which single precision would notice
         and len(shape) == g.ndim
@@ -193,7 +193,8 @@ def contract(x: Any, g: Any, shape: Shape, dtype: np.dtype[Any]) -> Any:
     return fit(product(x, g), shape, dtype)
 
 
-LARGE = 20_000  # entries; below, the call of einsum costs more than it saves
+UNSURE = 4096  # entries; of fewer the processor remembers which way each went, and np.where is as fast
+SUMMED = 200_000  # entries; below, the call of einsum costs more than it saves
 
 
 def may_repeat(index: Any) -> bool:

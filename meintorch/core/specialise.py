@@ -177,6 +177,9 @@ def doubled(x: Any, g: Any) -> Any:
     """Return ``2 * x * g``."""
     if g.__class__ is not ndarray or g.size < large.LARGE:
         return (x + x) * g
+    if 0 in g.strides:  # stretched: what is doubled before is smaller
+        g = g[tuple([slice(1 if stride == 0 else None) for stride in g.strides])]
+        return binary(np.multiply, x, g + g)
     h = product(x, g)
     h += h
     return h

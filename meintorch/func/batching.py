@@ -9,13 +9,13 @@ import numpy as np
 
 from meintorch import tree
 from meintorch._typing import PyTree
-from meintorch.core.batching import BatchTrace
 from meintorch.core.memory import clone_batch
 from meintorch.core.shapes import shape_of
 from meintorch.core.storage import running, settled
 from meintorch.core.trace import Traced
 from meintorch.errors import BatchError
 from meintorch.func._transform import P, R, Transformed, explain, settled_tree
+from meintorch.tensor import batch_trace
 
 
 class Vmap(Transformed[P, R]):
@@ -55,7 +55,7 @@ class Vmap(Transformed[P, R]):
         self, treedef: tree.TreeDef, mapped: list[Any], axes: list[int | None], start: int, stop: int, size: int
     ) -> tuple[list[Any], tree.TreeDef, list[bool]]:
         """Run one chunk of the batch; returns the outputs, their tree, and which of them have a batch axis."""
-        trace = BatchTrace(stop - start)
+        trace = batch_trace(stop - start)
         whole = start == 0 and stop == size
         inputs = [
             x if a is None else trace.wrap(settled(x if whole else x[start:stop]))

@@ -137,22 +137,24 @@ general(np.std, batch=axis_batch, refused=("mean",), a=_std_vjp, jvp={"a": _std_
 # ---------------------------------------------------------------- extrema
 
 
-def _extremum_hits(ans: Any, a: Any, axis: Any, keepdims: Any, where: Any) -> tuple[Any, Any]:
+def _extremum_hits(ans: Any, a: Any, axis: Any, keepdims: Any, initial: Any, where: Any) -> tuple[Any, Any]:
     """Where the extremum is attained, and how often; 1 if it is attained once everywhere."""
     hit = a == expand_reduced(ans, a.shape, axis, keepdims)
-    if where is not None and where is not True:
+    masked = where is not None and where is not True
+    if masked:
         hit = hit & where
     axes = axes_of(axis, a.ndim)
-    once = hit.__class__ is np.ndarray and np.count_nonzero(hit) * count(a.shape, axes) == hit.size
-    if once and hit.any(axis=axes).all():  # no ties, the usual case, which needs no division
-        return hit, 1
+    if hit.__class__ is np.ndarray and np.count_nonzero(hit) * count(a.shape, axes) == hit.size:
+        attained = hit.any(axis=axes).all() if masked or initial is not None else not np.isnan(ans).any()
+        if attained:  # no ties, the usual case, which needs no division
+            return hit, 1
     ties = np.sum(hit, axis=axes, keepdims=True, dtype=a.dtype)
     return hit, np.where(ties == 0, 1, ties)
 
 
-def _extremum_vjp(g: Any, ans: Any, a: Any, axis: Any, keepdims: Any, where: Any) -> Any:
+def _extremum_vjp(g: Any, ans: Any, a: Any, axis: Any, keepdims: Any, initial: Any, where: Any) -> Any:
     """The entries that are the extremum share the cotangent evenly."""
-    hit, ties = _extremum_hits(ans, a, axis, keepdims, where)
+    hit, ties = _extremum_hits(ans, a, axis, keepdims, initial, where)
     full = expand_reduced(g, a.shape, axis, keepdims)
     if ties.__class__ is int and full.__class__ is np.ndarray:  # few entries have a share: no pass over all the others
         h = zeros(hit.shape, full.dtype)
@@ -162,9 +164,9 @@ def _extremum_vjp(g: Any, ans: Any, a: Any, axis: Any, keepdims: Any, where: Any
     return np.where(hit, full / ties, 0)
 
 
-def _extremum_into(buffer: Any, g: Any, ans: Any, a: Any, axis: Any, keepdims: Any, where: Any) -> None:
+def _extremum_into(buffer: Any, g: Any, ans: Any, a: Any, axis: Any, keepdims: Any, initial: Any, where: Any) -> None:
     """Add to the entries that are the extremum their share."""
-    hit, ties = _extremum_hits(ans, a, axis, keepdims, where)
+    hit, ties = _extremum_hits(ans, a, axis, keepdims, initial, where)
     full = expand_reduced(g, a.shape, axis, keepdims)
     if ties.__class__ is int and full.__class__ is np.ndarray:
         entries = np.unravel_index(np.flatnonzero(hit), hit.shape)
@@ -173,8 +175,8 @@ def _extremum_into(buffer: Any, g: Any, ans: Any, a: Any, axis: Any, keepdims: A
         buffer += np.where(hit, full / ties, 0)
 
 
-def _extremum_jvp(t: Any, ans: Any, a: Any, axis: Any, keepdims: Any, where: Any) -> Any:
-    hit, ties = _extremum_hits(ans, a, axis, keepdims, where)
+def _extremum_jvp(t: Any, ans: Any, a: Any, axis: Any, keepdims: Any, initial: Any, where: Any) -> Any:
+    hit, ties = _extremum_hits(ans, a, axis, keepdims, initial, where)
     if ties.__class__ is int and t.__class__ is np.ndarray:
         entries = np.unravel_index(np.flatnonzero(hit), hit.shape)
         axes = axes_of(axis, hit.ndim)
