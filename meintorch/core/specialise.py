@@ -89,7 +89,7 @@ def forward(a, b):
         if b._trace is not trace:
             return bind(prim, (a, b), {{}})
         x2 = b.value
-        ans = {run}
+        ans = {run_both}
 {both}
     if kind is float or kind is int:
         x2 = b
@@ -150,7 +150,7 @@ class Partial:
         """Write the contribution where the cotangent may be a large array, which may be ``owned``."""
         if not self.large:
             return self.product
-        return f"{self.product} if g.__class__ is not ndarray or g.size < LARGE else {self.large.format(owned=owned)}"
+        return f"{self.product} if small else {self.large.format(owned=owned)}"
 
 
 def is_identity(rule: Callable[..., Any]) -> bool:
@@ -206,6 +206,8 @@ def backward(prim: Primitive, partials: dict[str, Partial], side: str, case: str
         lines.append(
             ARRAY.format(h="h = doubled(x1, g)", p="p", fresh="1").replace("\n    ", "\n        ") + "        return"
         )
+    if case != "scalar" and any([partials[x].large for x in traced]):
+        lines.append("    small = g.__class__ is not ndarray or g.size < LARGE")
     passed = [x for x in traced if partials[x].product == "g"]
     for x, p in zip(traced, parents, strict=True):
         partial = partials[x]
@@ -301,6 +303,7 @@ def compile_forward(prim: Primitive, call: str, form: str, depth: int) -> Callab
         left = LEFT.format(
             keep_right=KEEP.format(x="x2") if "x2" in keep_of("x1") else "",
             run=run,
+            run_both=pooled(call, ("x1",), ufunc, ("x1", "x2")),
             run_weak=pooled(call, ("x1",), ufunc, ("x1", "x2")),
             both=notes["both"],
             weak=notes["weak_left"],

@@ -212,5 +212,5 @@ def to_axis(x: Any, axis: int | None, size: int, others: list[Any], *, batched: 
     if isinstance(x, np.ndarray) and (
         x.base is not None or not x.flags.writeable or any([x is held for held in others])
     ):
-        x = x.copy()
+        x = x.copy(order="K")  # to turn entries round in memory takes several times as long
     return x
