@@ -26,7 +26,7 @@ from meintorch.core.forward import ForwardTrace
 from meintorch.core.graph import ReverseTrace, pull_pick
 from meintorch.core.memory import bottom, multiplied
 from meintorch.core.objects import OBJECTS, Cotangents, Note
-from meintorch.core.primitive import find, registry
+from meintorch.core.primitive import ELEMENTWISE, find, registry
 from meintorch.core.shapes import astype, discretize, dtype_of, may_repeat, shape_of, unbroadcast
 from meintorch.core.storage import CONSTANTS, ConstantTrace, constant, prepare, write
 from meintorch.core.trace import Traced, bind, entered, here, is_scalar, primitive_of, top_trace
@@ -914,6 +914,17 @@ def operator_form(fun: Callable[..., Any]) -> tuple[Method, Method]:
     return method, reflected
 
 
+def unary_form(fun: Callable[..., Any]) -> Method:
+    """Make the method of an operator with one operand, which calls generated functions."""
+    prim = registry[fun]
+
+    def method(a: Any) -> Any:
+        form = forms[fun, a.__class__]
+        return bind(prim, (a,), {}) if form is None else form(a)
+
+    return method
+
+
 def batch_operator(fun: Callable[..., Any]) -> tuple[Method, Method]:
     """Make an operator's method for batches and its reflected form, which do what their trace does with arrays and numbers."""
     prim = registry[fun]
@@ -946,10 +957,28 @@ def batch_operator(fun: Callable[..., Any]) -> tuple[Method, Method]:
     return method, reflected
 
 
+def batch_unary(fun: Callable[..., Any]) -> Method:
+    """Make an elementwise function of one batch, which does what its trace does with arrays."""
+    prim = registry[fun]
+
+    def method(a: Any) -> Any:
+        if a.value.__class__ is not np.ndarray:
+            return bind(prim, (a,), {})
+        a._trace.check_alive()
+        return a._trace.wrap(large.call(fun, (a.value,)))
+
+    return method
+
+
 def batch_ufunc(self: Tensor, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
     """Do what `Tensor.__array_ufunc__` does, of an array and a batch by the batch's operator."""
-    if method == "__call__" and not kwargs and ufunc in BY_UFUNC and args[0].__class__ is np.ndarray:
-        return getattr(self, BY_UFUNC[ufunc])(args[0])
+    if method == "__call__" and not kwargs:
+        if len(args) == 1:
+            prim = primitive_of(ufunc)
+            if prim.kind is ELEMENTWISE and prim.batch is None:
+                return batch_unary(ufunc)(self)
+        elif ufunc in BY_UFUNC and args[0].__class__ is np.ndarray:
+            return getattr(self, BY_UFUNC[ufunc])(args[0])
     return Tensor.__array_ufunc__(self, ufunc, method, *args, **kwargs)
 
 
@@ -1015,12 +1044,15 @@ def specialised() -> None:
                 make = partial(specialise.compile_forward, registry[fun], call, form, 1)
                 install = partial(setattr, GraphTensor, method)
                 install(warming(getattr(Tensor, method), make, install))
-        if not unary:
-            for method, made in zip((f"__{name}__", f"__r{name}__"), operator_form(fun), strict=True):
-                setattr(DualTensor, method, made)
-            if fun is not operator.pow:
-                for method, made in zip((f"__{name}__", f"__r{name}__"), batch_operator(fun), strict=True):
-                    setattr(BatchTensor, method, made)
+        if unary:
+            setattr(DualTensor, f"__{name}__", unary_form(fun))
+            setattr(BatchTensor, f"__{name}__", batch_unary(fun))
+            continue
+        for method, made in zip((f"__{name}__", f"__r{name}__"), operator_form(fun), strict=True):
+            setattr(DualTensor, method, made)
+        if fun is not operator.pow:
+            for method, made in zip((f"__{name}__", f"__r{name}__"), batch_operator(fun), strict=True):
+                setattr(BatchTensor, method, made)
     GraphTensor.__getitem__ = specialise.compile_getitem(registry[operator.getitem])
     GraphTensor.__array_ufunc__ = specialised_ufunc
     DualTensor.__array_ufunc__ = of_form_ufunc

@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from meintorch.core.large import distinct
 from meintorch.errors import InPlaceError, InputError, source_line
 
 SMALL = 4096  # entries; copying fewer costs less than an operation
@@ -188,14 +189,6 @@ def sampled(x: Any) -> int:
     if x.flags.forc:
         return hash(x.reshape(-1, order="A")[places].tobytes())
     return hash(x[np.unravel_index(places, x.shape)].tobytes())
-
-
-def distinct(x: Any) -> Any:
-    """Return an array as a plain one, without the axes that only repeat it."""
-    x = np.asarray(x)
-    if 0 in x.strides:
-        x = x[tuple(slice(1 if stride == 0 else None) for stride in x.strides)]
-    return x
 
 
 @functools.lru_cache(64)

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from meintorch.core.graph import Node, accumulate, node_name, pull, pull_many
+from meintorch.core.large import distinct
 from meintorch.core.memory import Layout, Path, memory_of
 from meintorch.core.primitive import CONSTANT, ELEMENTWISE, MULTILINEAR, STRUCTURAL, Primitive
 from meintorch.core.shapes import dtype_of, shape_of
@@ -183,7 +184,7 @@ def has_nan(ct: Any) -> bool:
         # wake the threads of BLAS, for which a busy machine may wait a hundred times longer than the sum takes.
         total = np.dot(flat, flat) if ct.size <= 8192 else np.minimum.reduce(flat)
     else:
-        total = np.add.reduce(ct, axis=None)
+        total = np.add.reduce(distinct(ct) if ct.__class__ is np.ndarray else ct, axis=None)
     return bool(np.isnan(total))
 
 

@@ -176,7 +176,7 @@ def matmul(x1: Any, x2: Any) -> Any:
 
 
 def copied(x: Any) -> Any:
-    """Return a copy of an array whose entries lie end to end."""
+    """Return a copy of an array, whose entries lie end to end."""
     if x.size < LARGE or x.dtype not in DTYPES:
         return x.copy()
     copy = empty(x.shape, x.dtype)
@@ -205,6 +205,12 @@ def is_ordered(x: Any) -> bool:
                 return False
             last = stride
     return True
+
+
+def distinct(x: Any) -> Any:
+    """Return an array as a plain one, without the axes that only repeat it."""
+    x = np.asarray(x)
+    return x[tuple([slice(1 if stride == 0 else None) for stride in x.strides])] if 0 in x.strides else x
 
 
 def product(x: Any, g: Any) -> Any:

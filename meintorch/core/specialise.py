@@ -21,7 +21,7 @@ from meintorch.core import large
 from meintorch.core.captured import SMALL
 from meintorch.core.forms import ARRAY, forms, pooled
 from meintorch.core.graph import ReverseTrace, add_to, can_add_into, pull, pull_view, pull_write
-from meintorch.core.large import binary, by_blocks, product, ufuncs, unary, zeros
+from meintorch.core.large import binary, by_blocks, distinct, product, ufuncs, unary, zeros
 from meintorch.core.primitive import ELEMENTWISE, Primitive, needs_of
 from meintorch.core.shapes import contract, fit
 from meintorch.core.storage import Place, place_of, replayed
@@ -177,8 +177,8 @@ def doubled(x: Any, g: Any) -> Any:
     """Return ``2 * x * g``."""
     if g.__class__ is not ndarray or g.size < large.LARGE:
         return (x + x) * g
-    if 0 in g.strides:  # stretched: what is doubled before is smaller
-        g = g[tuple([slice(1 if stride == 0 else None) for stride in g.strides])]
+    if 0 in g.strides:  # what is doubled before is smaller
+        g = distinct(g)
         return binary(np.multiply, x, g + g)
     h = product(x, g)
     h += h

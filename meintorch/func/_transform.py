@@ -11,6 +11,7 @@ import numpy as np
 
 from meintorch import tree
 from meintorch._typing import PyTree
+from meintorch.core.large import copied
 from meintorch.core.shapes import dtype_of, shape_of
 from meintorch.core.storage import constant, running, settled
 from meintorch.core.trace import Trace, Traced, is_scalar
@@ -273,6 +274,8 @@ def finished(g: Any, owned: Any, like: Any) -> Any:
     dtype = dtype_of(like)
     if g.dtype.kind == "c" and dtype.kind != "c":
         g = g.real
-    if g.__class__ is not np.ndarray or not owned or g.dtype != dtype:
+    if g.__class__ is not np.ndarray or g.dtype != dtype:
         g = np.array(g, dtype=dtype)
+    elif not owned:
+        g = copied(g)
     return constant(g) if isinstance(like, Traced) else g

@@ -14,6 +14,7 @@ from meintorch.core.batching import entries_batch
 from meintorch.core.captured import Captured, Check, origin_of
 from meintorch.core.dead import DeadTrace, any_entry, has_nan, report_nan
 from meintorch.core.graph import Node, walk
+from meintorch.core.large import copied
 from meintorch.core.memory import clone
 from meintorch.core.primitive import constant, registry
 from meintorch.core.shapes import dtype_of, shape_of
@@ -308,7 +309,7 @@ def own(x: Any) -> Any:
     """Return copies of arrays that a graph may keep, alone or in a list, for the user to change as they please."""
     if x.__class__ is list:
         return [own(e) for e in x]
-    return x.copy() if isinstance(x, np.ndarray) else settled(x)
+    return copied(x) if isinstance(x, np.ndarray) else settled(x)
 
 
 def check_outputs(outputs: list[Any], name: str) -> None:
