@@ -44,6 +44,7 @@ from meintorch.core.trace import Trace, bind, caller, is_many, kept, top_trace
 
 ndarray = np.ndarray
 WARM = 32  # calls before a function is generated
+AS_LONG = 16384  # entries, with which a call takes about twice as long
 SEQUENCES = {tuple, list}
 FREE = {int, float, complex, bool, str, NoneType, slice, EllipsisType, type}
 
@@ -123,14 +124,14 @@ class Argument(NamedTuple):
 def warming(plain: Callable[..., Any], make: Callable[[], Any], install: Callable[[Any], object]) -> Callable[..., Any]:
     """Return a function that does what ``plain`` does; when it is called often, what ``make`` returns takes its place.
 
-    To generate a function takes as long as some dozens of plain calls.
+    To generate a function takes as long as some dozens of plain calls, or as one of a very large array.
     """
     left = WARM
 
     def first(*args: Any) -> Any:
         nonlocal left
-        left -= 1
         ans = plain(*args)
+        left -= 1 + max([x.size for x in (ans, *args) if is_traced(x.__class__)], default=0) // AS_LONG
         if left <= 0:
             install(make())
         return ans
