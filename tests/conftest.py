@@ -55,7 +55,7 @@ def nothing_left_behind() -> Iterator[None]:
 def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Free the memory of large results at once, so that a test can tell what is held."""
     monkeypatch.setattr(large, "KEPT", 0)
-    large.stocks.clear()
+    large.empty_cache()
 
 
 @pytest.fixture

@@ -65,15 +65,26 @@ def empty(shape: Shape, dtype: Any) -> Any:
 
 
 def remember(stock: Stock, x: Any) -> None:
-    """Remember an array; when they are too many, forget all of them, which frees those that nobody holds."""
+    """Remember an array; when they are too many, forget all."""
     global remembered  # noqa: PLW0603 - threads may at worst miscount
     remembered += x.nbytes
     if remembered > KEPT:
-        stocks.clear()
-        remembered = 0
+        empty_cache()
     else:
         stock.at = len(stock.arrays)
         stock.arrays.append(x)
+
+
+def empty_cache() -> None:
+    """Give back the memory that is kept for large results to come.
+
+    Arrays of more than 8,192 entries that a transform has made and that nobody holds any more are kept, 64 MB of them at
+    most, or as many megabytes as the environment variable ``MEINTORCH_KEEP`` says when meintorch is imported. What your
+    program holds is never touched.
+    """
+    global remembered  # noqa: PLW0603 - threads may at worst miscount
+    stocks.clear()
+    remembered = 0
 
 
 def free_count() -> int:

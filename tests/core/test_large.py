@@ -18,9 +18,9 @@ from meintorch.core import large
 @pytest.fixture(autouse=True)
 def none_yet() -> Iterator[None]:
     """Begin and end without memory of other tests."""
-    large.stocks.clear()
+    large.empty_cache()
     yield
-    large.stocks.clear()
+    large.empty_cache()
 
 
 def test_memory_is_used_again() -> None:
