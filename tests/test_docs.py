@@ -214,7 +214,7 @@ def test_every_public_name_is_on_a_page_of_the_reference():
         assert any([pydoc.locate(home) is value for home in there])
 
 
-NEVER_RAISES = {"stop_gradient", "leaves", "paths"}
+NEVER_RAISES = {"empty_cache", "stop_gradient", "leaves", "paths"}
 
 
 @pytest.mark.parametrize("path", sorted(PUBLIC))
@@ -229,7 +229,8 @@ def test_the_docstring_of_every_public_name_says_it_all(path):
     sections = re.findall(r"^(\w+)\n-+$", text, re.MULTILINE)
     assert "Examples" in sections
     if inspect.isfunction(value):
-        assert {"Parameters", "Returns"} - set(sections) <= ({"Returns"} if returns_nothing(value) else set())
+        assert "Returns" in sections or returns_nothing(value)
+        assert "Parameters" in sections or not inspect.signature(value).parameters
         assert "Raises" in sections or path.rpartition(".")[2] in NEVER_RAISES
         described = text.partition("Parameters\n----------\n")[2]
         for name in inspect.signature(value).parameters:

@@ -81,6 +81,12 @@ def empty_cache() -> None:
     Arrays of more than 8,192 entries that a transform has made and that nobody holds any more are kept, 64 MB of them at
     most, or as many megabytes as the environment variable ``MEINTORCH_KEEP`` says when meintorch is imported. What your
     program holds is never touched.
+
+    Examples
+    --------
+    >>> from meintorch import grad
+    >>> g = grad(lambda x: np.sum(np.sin(x)))(np.linspace(0.0, 1.0, 100_000))
+    >>> empty_cache()
     """
     global remembered  # noqa: PLW0603 - threads may at worst miscount
     stocks.clear()

@@ -27,7 +27,6 @@ from meintorch.core.batching import (
     lift,
     shifted,
 )
-from meintorch.core.forms import apply
 from meintorch.core.large import zeros
 from meintorch.core.primitive import composite, linear, registry
 from meintorch.core.shapes import may_repeat
@@ -134,7 +133,9 @@ def scatter_into(buffer: Any, g: Any, b: Any) -> None:
 def scatter(g: Any, shape: Shape, index: Any) -> Any:
     """Return zeros of ``shape`` to which ``g`` is added at ``index``."""
     if top_trace((g, index)) is not None:
-        return apply(registry[scatter], (g, shape, index), {})
+        if isinstance(g, Traced):  # as NumPy would ask for one of its own functions
+            return g.__array_function__(scatter, (), (g, shape, index), {})  # type: ignore[attr-defined]
+        return bind(registry[scatter], (g, shape, index), {})
     buffer = zeros(shape, g.dtype)
     if may_repeat(index):
         scatter_into(buffer, g, index)
