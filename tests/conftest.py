@@ -12,6 +12,7 @@ import pytest
 from meintorch.core import forms, large, specialise
 from meintorch.tensor import OPERATORS, BatchTensor, BufferTensor, DualTensor, GraphTensor
 
+USUAL = large.LARGE, large.BLOCK
 large.LARGE, large.BLOCK = 4, 5  # so that the tests meet what is done for large arrays
 forms.WARM = 1  # functions are generated after the first call, so that the tests meet them
 
@@ -49,6 +50,13 @@ def nothing_left_behind() -> Iterator[None]:
     before = np.geterr()
     yield
     assert np.geterr() == before
+
+
+@pytest.fixture
+def usual_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let arrays count as large that do so for users: in blocks of five, those of a page would take minutes."""
+    monkeypatch.setattr(large, "LARGE", USUAL[0])
+    monkeypatch.setattr(large, "BLOCK", USUAL[1])
 
 
 @pytest.fixture

@@ -26,6 +26,8 @@ import meintorch
 from meintorch import errors, func, testing, tree
 from meintorch.core.primitive import later, registry
 
+pytestmark = pytest.mark.usefixtures("usual_sizes")
+
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
