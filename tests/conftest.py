@@ -12,8 +12,8 @@ import pytest
 from meintorch.core import forms, large, specialise
 from meintorch.tensor import OPERATORS, BatchTensor, BufferTensor, DualTensor, GraphTensor
 
-USUAL = large.LARGE, large.BLOCK
-large.LARGE, large.BLOCK = 4, 5  # so that the tests meet what is done for large arrays
+USUAL = {"LARGE": large.LARGE, "BLOCK": large.BLOCK, "FIRST": large.FIRST}
+large.LARGE, large.BLOCK, large.FIRST = 4, 5, 0  # so that the tests meet what is done for large arrays, and at once
 forms.WARM = 1  # functions are generated after the first call, so that the tests meet them
 
 GENERATED = {
@@ -55,15 +55,14 @@ def nothing_left_behind() -> Iterator[None]:
 @pytest.fixture
 def usual_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let arrays count as large that do so for users: in blocks of five, those of a page would take minutes."""
-    monkeypatch.setattr(large, "LARGE", USUAL[0])
-    monkeypatch.setattr(large, "BLOCK", USUAL[1])
+    for name, value in USUAL.items():
+        monkeypatch.setattr(large, name, value)
 
 
 @pytest.fixture
 def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Free the memory of large results at once, so that a test can tell what is held."""
-    monkeypatch.setattr(large, "KEPT", 0)
-    large.empty_cache()
+    """Free the memory of large results at once, as it is done the first times, so that a test can tell what is held."""
+    monkeypatch.setattr(large, "FIRST", 1_000_000)
 
 
 @pytest.fixture

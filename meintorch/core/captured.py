@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from meintorch.core.large import distinct
+from meintorch.core.large import distinct, unwrapped
 from meintorch.errors import InPlaceError, InputError, source_line
 
 SMALL = 4096  # entries; copying fewer costs less than an operation
@@ -130,16 +130,7 @@ seen: dict[Origin, int] = {}  # how often large arrays were captured there; thre
 
 def origin_of(f: Any) -> Origin:
     """Return the code of a function, and how many wrappers lie around it: grad(grad(f)) is not grad(f)."""
-    depth = 0
-    while True:
-        if isinstance(f, functools.partial):
-            f = f.func
-        elif hasattr(f, "__wrapped__") and depth < 100:
-            f, depth = f.__wrapped__, depth + 1
-        elif hasattr(f, "__func__"):
-            f = f.__func__
-        else:
-            break
+    f, depth = unwrapped(f)
     code = getattr(f, "__code__", None) or getattr(type(f).__call__, "__code__", None)
     return code or getattr(f, "__name__", type(f)), depth
 

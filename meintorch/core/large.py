@@ -1,21 +1,25 @@
 """What large arrays are spared: fresh memory, and temporary arrays of their size.
 
-Fresh memory costs a page fault for every few kilobytes, which takes as long as the arithmetic. So the arrays that large
-results were put into are remembered, and when nobody else holds one any more, the next result of its shape goes there.
-Whether somebody does is told by the number of references: each view, node, variable and frame is one, and so is the variable
-of another thread that is looking at it. Small arrays come from NumPy, which keeps memory for them itself.
+Fresh memory costs a page fault for every few kilobytes, which takes as long as the arithmetic. So if a user's function is
+differentiated again and again, the arrays that large results were put into are remembered, as long as that function exists,
+and when nobody else holds one any more, the next result of its shape goes there. Whether somebody does is told by the number
+of references: each view, node, variable and frame is one, and so is the variable of another thread that is looking at it.
+Small arrays come from NumPy, which keeps memory for them itself.
 
 The rule of an elementwise operation is run block by block, so that what it computes in between stays in the cache.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
-import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextvars import ContextVar, Token
+from types import FunctionType
+from typing import Any, Self
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -25,9 +29,8 @@ ndarray = np.ndarray
 DTYPES = {np.dtype(np.float64), np.dtype(np.float32)}
 LARGE = 8192  # entries
 BLOCK = 16384  # entries
-KEPT = int(os.environ.get("MEINTORCH_KEEP", "64")) << 20  # bytes that are remembered at most
-# Counts are only exact with a global lock.
-COUNTS = hasattr(sys, "getrefcount") and getattr(sys, "_is_gil_enabled", lambda: True)()
+MOST = 64 << 20  # bytes that a function's memory holds
+FIRST = 2  # times that a function is differentiated without: it may be the only ones
 AROUND = (0, -1, 1, -2, 2, -3, 3)  # where to look for a free array: they become free like plates of a stack
 
 
@@ -41,72 +44,130 @@ class Stock:
         self.at = 0
 
 
-stocks: dict[tuple[Shape, Any], Stock] = {}
-remembered = 0  # bytes
+class Memory:
+    """The arrays that large results of a user's function were put into, and how often it was differentiated."""
+
+    __slots__ = ("size", "stocks", "times")
+
+    def __init__(self) -> None:
+        self.stocks: dict[tuple[Shape, Any], Stock] = {}
+        self.size = 0  # in bytes; threads may at worst miscount
+        self.times = 0
+
+    def empty(self, shape: Shape, dtype: Any) -> Any:
+        """Return an array that nobody else holds, with any entries in it."""
+        stock = self.stocks.get((shape, dtype))
+        if stock is None:
+            stock = self.stocks[shape, dtype] = Stock()
+        arrays, at = stock.arrays, stock.at
+        if arrays:
+            for step in AROUND:
+                k = (at + step) % len(arrays)
+                x = arrays[k]
+                if sys.getrefcount(x) == FREE:
+                    stock.at = k
+                    return x
+        x = np.empty(shape, dtype)
+        self.size += x.nbytes
+        if self.size > MOST:  # forget all, which frees those that nobody holds
+            self.stocks, self.size = {}, 0
+        else:
+            stock.at = len(arrays)
+            arrays.append(x)
+        return x
+
+    def holds(self, x: Any) -> bool:
+        """Tell whether an array is one of those."""
+        stock = self.stocks.get((x.shape, x.dtype))
+        return stock is not None and any([x is y for y in stock.arrays])
+
+
+def free_count() -> int:
+    """Return the number of references to an array that only a stock holds, as `Memory.empty` sees it."""
+    arrays = [np.empty(1)]
+    x = arrays[0]
+    return sys.getrefcount(x)
+
+
+# Counts are only exact with a global lock.
+COUNTS = hasattr(sys, "getrefcount") and getattr(sys, "_is_gil_enabled", lambda: True)()
+FREE = free_count() if COUNTS else 0
+
+
+def unwrapped(f: Any) -> tuple[Any, int]:
+    """Return the function inside of partials, methods and wrappers such as transforms, and how many wrappers there are."""
+    depth = 0
+    while True:
+        if isinstance(f, functools.partial):
+            f = f.func
+        elif hasattr(f, "__wrapped__") and depth < 100:
+            f, depth = f.__wrapped__, depth + 1
+        elif hasattr(f, "__func__"):
+            f = f.__func__
+        else:
+            return f, depth
+
+
+memories: WeakKeyDictionary[FunctionType, Memory] = WeakKeyDictionary()
+
+
+def memory_of(f: Any) -> Memory | None:
+    """Return the memory of the user's function inside; None the first times, and for what is no function."""
+    f, _ = unwrapped(f)
+    if f.__class__ is not FunctionType:
+        return None
+    known = memories.get(f)
+    if known is None:
+        known = memories[f] = Memory()
+    known.times += 1
+    return known if known.times > FIRST else None
+
+
+class Reusing:
+    """While it lasts, large results are put into memory of a user's function, of the one outside if they are nested."""
+
+    __slots__ = ("_f", "_memory", "_token")
+
+    def __init__(self, f: Any, known: Memory | None = None) -> None:
+        self._f = f
+        self._memory = known
+        self._token: Token[Reusing | None] | None = None
+
+    def __enter__(self) -> Self:
+        if COUNTS and reusing.get() is None:
+            self._token = reusing.set(self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._token is not None:
+            reusing.reset(self._token)
+
+    def memory(self) -> Memory | None:
+        """Return the memory; it is looked for when the first large result comes."""
+        if self._memory is None and self._f is not None:
+            self._memory, self._f = memory_of(self._f), None
+        return self._memory
+
+
+reusing: ContextVar[Reusing | None] = ContextVar("reusing", default=None)
+
+
+def memory_now() -> Memory | None:
+    """Return the memory that large results are put into now."""
+    now = reusing.get()
+    return None if now is None else now.memory()
 
 
 def empty(shape: Shape, dtype: Any) -> Any:
     """Return an array that nobody else holds, with any entries in it."""
-    stock = stocks.get((shape, dtype))
-    if stock is None:
-        stock = stocks[shape, dtype] = Stock()
-    arrays, at = stock.arrays, stock.at
-    if arrays:
-        for step in AROUND:
-            k = (at + step) % len(arrays)
-            x = arrays[k]
-            if sys.getrefcount(x) == FREE:
-                stock.at = k
-                return x
-    x = np.empty(shape, dtype)
-    if COUNTS:
-        remember(stock, x)
-    return x
-
-
-def remember(stock: Stock, x: Any) -> None:
-    """Remember an array; when they are too many, forget all."""
-    global remembered  # noqa: PLW0603 - threads may at worst miscount
-    remembered += x.nbytes
-    if remembered > KEPT:
-        empty_cache()
-    else:
-        stock.at = len(stock.arrays)
-        stock.arrays.append(x)
-
-
-def empty_cache() -> None:
-    """Give back the memory that is kept for large results to come.
-
-    Arrays of more than 8,192 entries that a transform has made and that nobody holds any more are kept, 64 MB of them at
-    most, or as many megabytes as the environment variable ``MEINTORCH_KEEP`` says when meintorch is imported. What your
-    program holds is never touched.
-
-    Examples
-    --------
-    >>> from meintorch import grad
-    >>> g = grad(lambda x: np.sum(np.sin(x)))(np.linspace(0.0, 1.0, 100_000))
-    >>> empty_cache()
-    """
-    global remembered  # noqa: PLW0603 - threads may at worst miscount
-    stocks.clear()
-    remembered = 0
-
-
-def free_count() -> int:
-    """Return the number of references to an array that only the list of a stock holds, as `empty` sees it."""
-    arrays = [np.empty(1)]
-    x = arrays[0]
-    return sys.getrefcount(x) if COUNTS else 0
-
-
-FREE = free_count()
+    known = memory_now()
+    return np.empty(shape, dtype) if known is None else known.empty(shape, dtype)
 
 
 def is_remembered(x: Any) -> bool:
-    """Tell whether an array is one of those that are remembered, which is a reference more."""
-    stock = stocks.get((x.shape, x.dtype)) if x.size >= LARGE else None
-    return stock is not None and any([x is y for y in stock.arrays])
+    """Tell whether a memory holds an array, which is a reference more."""
+    known = memory_now() if x.size >= LARGE else None
+    return known is not None and known.holds(x)
 
 
 def zeros(shape: Shape, dtype: Any) -> Any:

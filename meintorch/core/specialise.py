@@ -290,9 +290,10 @@ def compile_forward(prim: Primitive, call: str, form: str, depth: int) -> Callab
             ("right", ["x2"], "b.note, "),
         ):
             keep = keep_of(*traced)
-            source += "\n".join(
-                [backward(prim, partials, side, case, keep) for case in ("scalar", "same", "broadcast")]
-            )
+            if form == "call" or (side == "right") == (form == "right"):
+                source += "\n".join(
+                    [backward(prim, partials, side, case, keep) for case in ("scalar", "same", "broadcast")]
+                )
             one, other = ("x1", "x2") if side == "both" else ("ans", traced[0])
             same = f"{one}.shape == {other}.shape and {one}.dtype is {other}.dtype"
             fits = listed([f"{x}.{what}" for x in traced for what in ("shape", "dtype")])

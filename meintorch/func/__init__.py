@@ -1,6 +1,5 @@
 """The transforms: functions of NumPy programs that return functions or derivatives in plain NumPy."""
 
-from meintorch.core.large import empty_cache as empty_cache
 from meintorch.func.batching import vmap as vmap
 from meintorch.func.custom import checkpoint as checkpoint
 from meintorch.func.custom import custom_jvp as custom_jvp
@@ -29,7 +28,6 @@ __all__ = [
     "custom_jvp",
     "custom_vjp",
     "draw",
-    "empty_cache",
     "fixed_point",
     "gauss_newton_product",
     "grad",

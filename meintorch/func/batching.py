@@ -9,6 +9,7 @@ import numpy as np
 
 from meintorch import tree
 from meintorch._typing import PyTree
+from meintorch.core.large import Reusing
 from meintorch.core.memory import clone_batch
 from meintorch.core.shapes import shape_of
 from meintorch.core.storage import running, settled
@@ -34,10 +35,11 @@ class Vmap(Transformed[P, R]):
         if chunk_size is not None and chunk_size < 1:
             raise BatchError(f"chunk_size={chunk_size} has to be at least 1, or None for the whole batch at once")
         step = size if chunk_size is None else int(chunk_size)
-        chunks = [
-            self._run(treedef, mapped, axes, start, min(start + step, size), size)
-            for start in range(0, max(size, 1), step or 1)
-        ]
+        with Reusing(self.f):
+            chunks = [
+                self._run(treedef, mapped, axes, start, min(start + step, size), size)
+                for start in range(0, max(size, 1), step or 1)
+            ]
         outputs, out_tree, batched = chunks[0]
         if len(chunks) > 1:
             outputs = [

@@ -11,6 +11,7 @@ from meintorch import tree
 from meintorch._typing import PyTree
 from meintorch.core.captured import Captured, Check
 from meintorch.core.graph import walk
+from meintorch.core.large import Reusing
 from meintorch.core.shapes import dtype_of, shape_of
 from meintorch.core.storage import as_running, settled
 from meintorch.core.trace import Traced
@@ -70,7 +71,8 @@ def jvp(
     directions = tangents_like(selection.trees, selection.values, tuple(tangents))
     trace = forward_trace()
     duals = [trace.wrap(x, t) for x, t in zip(selection.values, directions, strict=True)]
-    out, aux = run(f, selection, duals, trace, has_aux=has_aux)
+    with Reusing(f):
+        out, aux = run(f, selection, duals, trace, has_aux=has_aux)
     outputs, out_tree = tree.flatten(out)
     mine = [isinstance(x, Traced) and x._trace is trace for x in outputs]
     values_out = [x.value if m else x for x, m in zip(outputs, mine, strict=True)]

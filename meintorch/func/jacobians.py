@@ -11,6 +11,7 @@ import numpy as np
 from meintorch import tree
 from meintorch._typing import PyTree
 from meintorch.core.captured import Check
+from meintorch.core.large import Reusing
 from meintorch.core.shapes import dtype_of, shape_of
 from meintorch.errors import InputError, OutputError
 from meintorch.func._transform import Like, P, Selection, Transformed
@@ -40,7 +41,8 @@ class Jacobian(Transformed[P, Any]):
         if self.options["holomorphic"] and any(dtype_of(x).kind != "c" for x in values):
             raise InputError(f"{self!r}: with holomorphic=True every input has to be complex")
         columns = self._forward if self._mode == "fwd" else self._backward
-        blocks, out_tree, *aux = columns(selection)
+        with Reusing(self.f):
+            blocks, out_tree, *aux = columns(selection)
         jacobian = out_tree.unflatten([selection.pack(row) for row in blocks])
         return (jacobian, *aux) if aux else jacobian
 

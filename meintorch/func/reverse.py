@@ -14,7 +14,7 @@ from meintorch.core.batching import entries_batch
 from meintorch.core.captured import Captured, Check, origin_of
 from meintorch.core.dead import DeadTrace, any_entry, has_nan, report_nan
 from meintorch.core.graph import Node, walk
-from meintorch.core.large import copied
+from meintorch.core.large import Memory, Reusing, copied, memory_now
 from meintorch.core.memory import clone
 from meintorch.core.primitive import constant, registry
 from meintorch.core.shapes import dtype_of, shape_of
@@ -53,15 +53,16 @@ class ValueAndGrad(Transformed[P, R]):
         if holomorphic and any([dtype_of(x).kind != "c" for x in values]):
             raise InputError(f"{self!r}: with holomorphic=True every input has to be complex")
         trace = reverse_trace(Captured(origin_of(self.f), self.options["check"]))
-        leaves = [trace.leaf(x) for x in values]
-        out, aux = run(self.f, selection, leaves, trace, has_aux=has_aux)
-        if isinstance(out, Traced) and out._trace is trace:
-            root: tuple[Node, ...] = (out.note,)
-            out = out.value
-        else:
-            root = ()
-        check_scalar(out, self, holomorphic=holomorphic)
-        cts, owned = pull_back(root, (dtype_of(out).type(1),) * len(root), len(values), trace.captured, out)
+        with Reusing(self.f):
+            leaves = [trace.leaf(x) for x in values]
+            out, aux = run(self.f, selection, leaves, trace, has_aux=has_aux)
+            if isinstance(out, Traced) and out._trace is trace:
+                root: tuple[Node, ...] = (out.note,)
+                out = out.value
+            else:
+                root = ()
+            check_scalar(out, self, holomorphic=holomorphic)
+            cts, owned = pull_back(root, (dtype_of(out).type(1),) * len(root), len(values), trace.captured, out)
         gradient = selection.pack([finished(g, o, x) for g, o, x in zip(cts, owned, values, strict=True)])
         return ((out, aux) if has_aux else out), gradient
 
@@ -207,8 +208,10 @@ class Pullback:
         inputs: list[Any],
         trees: list[tree.TreeDef],
         captured: Captured,
+        memory: Memory | None,
     ) -> None:
         self._roots = roots
+        self._memory = memory
         self.captured = captured
         self._outputs = [Like(shape_of(x), dtype_of(x)) for x in outputs]
         self._out_tree = out_tree
@@ -223,7 +226,9 @@ class Pullback:
         OutputError
             If the cotangent's tree, shape or dtype is not that of the output.
         """
-        return tuple(split(self._trees, self.leaves(self._out_tree.flatten_like(cotangent, what="the cotangent"))))
+        with Reusing(None, self._memory):
+            leaves = self.leaves(self._out_tree.flatten_like(cotangent, what="the cotangent"))
+        return tuple(split(self._trees, leaves))
 
     def leaves(self, given: list[Any]) -> list[Any]:
         """Return the leaves of the arguments' cotangents, given those of the output's; None for an output that is left out."""
@@ -285,7 +290,8 @@ def vjp(f: Callable[..., Any], *primals: PyTree, has_aux: bool = False, check: C
     (array([ 1., -1.]),)
     """
     selection = Selection(f, primals, {}, range(len(primals)))
-    outputs, out_tree, pullback, *aux = vjp_of(f, selection, has_aux=has_aux, check=check)
+    with Reusing(f):
+        outputs, out_tree, pullback, *aux = vjp_of(f, selection, has_aux=has_aux, check=check)
     return out_tree.unflatten(own(outputs)), pullback, *aux
 
 
@@ -301,7 +307,7 @@ def vjp_of(
     roots = [x.note if isinstance(x, Traced) and x._trace is trace else None for x in outputs]
     outputs = [x if root is None else x.value for x, root in zip(outputs, roots, strict=True)]
     check_outputs(outputs, "vjp")
-    pullback = Pullback(roots, outputs, out_tree, values, selection.trees, trace.captured)
+    pullback = Pullback(roots, outputs, out_tree, values, selection.trees, trace.captured, memory_now())
     return (outputs, out_tree, pullback, tree.map(own, aux)) if has_aux else (outputs, out_tree, pullback)
 
 

@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from meintorch.func import empty_cache
-
 
 class Comparison(NamedTuple):
     """One derivative by hand and by meintorch."""
@@ -48,7 +46,6 @@ def fastest(call: Callable[[], Any], rounds: int, at_least: float = 0.01) -> flo
 def peak(call: Callable[[], Any]) -> int:
     """Return the most memory that a call holds at one time, its result included."""
     call()  # what happens only once is not counted
-    empty_cache()
     tracemalloc.start()
     call()
     most = tracemalloc.get_traced_memory()[1]

@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
+import contextvars
+import functools
+import gc
 import itertools
 import operator
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
-from meintorch import grad, value_and_grad, vjp
+from meintorch import func, grad, value_and_grad, vjp
 from meintorch.core import large
+
+F8 = np.dtype(float)
 
 
 @pytest.fixture(autouse=True)
-def none_yet() -> Iterator[None]:
-    """Begin and end without memory of other tests."""
-    large.empty_cache()
-    yield
-    large.empty_cache()
+def reusing() -> Iterator[large.Memory]:
+    """Let large results be put into a memory of the test."""
+    memory = large.Memory()
+    with large.Reusing(None, memory):
+        yield memory
 
 
 def test_memory_is_used_again() -> None:
-    x = large.empty((100,), np.dtype(float))
+    x = large.empty((100,), F8)
     where = x.ctypes.data
     del x
-    assert large.empty((100,), np.dtype(float)).ctypes.data == where
+    assert large.empty((100,), F8).ctypes.data == where
 
 
 HOLDERS: list[Callable[[Any], Any]] = [
@@ -46,14 +52,14 @@ HOLDERS: list[Callable[[Any], Any]] = [
 
 @pytest.mark.parametrize("holder", HOLDERS)
 def test_memory_that_somebody_holds_is_left_alone(holder: Callable[[Any], Any]) -> None:
-    x = large.empty((100,), np.dtype(float))
+    x = large.empty((100,), F8)
     where = x.ctypes.data
     held = holder(x)
     del x
-    taken = [large.empty((100,), np.dtype(float)) for _ in range(3)]
+    taken = [large.empty((100,), F8) for _ in range(3)]
     assert where not in {y.ctypes.data for y in taken}
     del held
-    assert large.empty((100,), np.dtype(float)).ctypes.data == where
+    assert large.empty((100,), F8).ctypes.data == where
 
 
 def test_shapes_and_dtypes_do_not_share() -> None:
@@ -62,18 +68,146 @@ def test_shapes_and_dtypes_do_not_share() -> None:
         assert (x.shape, x.dtype, x.flags.c_contiguous, x.base) == (shape, dtype, True, None)
 
 
-def test_no_more_is_remembered_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large, "KEPT", 10_000)
-    monkeypatch.setattr(large, "remembered", 0)
+def test_no_more_is_remembered_than_the_bound(monkeypatch: pytest.MonkeyPatch, reusing: large.Memory) -> None:
+    monkeypatch.setattr(large, "MOST", 10_000)
     for n in range(100, 300):
-        large.empty((n,), np.dtype(float))
-        assert sum([x.nbytes for stock in large.stocks.values() for x in stock.arrays]) <= 10_000
+        large.empty((n,), F8)
+        assert sum([x.nbytes for stock in reusing.stocks.values() for x in stock.arrays]) <= 10_000
 
 
 def test_nothing_is_remembered_where_references_cannot_be_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(large, "COUNTS", False)
-    x = large.empty((100,), np.dtype(float))
-    assert not large.is_remembered(x)
+
+    def run() -> None:
+        with large.Reusing(None, large.Memory()):
+            assert not large.is_remembered(large.empty((100,), F8))
+
+    contextvars.Context().run(run)
+
+
+# ---------------------------------------------------------------- whose memory it is
+
+
+def kept_by(f: Any) -> int:
+    """Return how many arrays the memory of a function holds."""
+    memory = large.memories.get(f)
+    return 0 if memory is None else sum([len(stock.arrays) for stock in memory.stocks.values()])
+
+
+def in_a_fresh_context(test: Callable[[], None]) -> None:
+    """Run something as if no transform were running."""
+    contextvars.Context().run(test)
+
+
+def test_the_first_times_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large, "FIRST", 2)
+
+    def test() -> None:
+        for _ in range(3):  # the first time functions are generated
+            grad(lambda x: np.sum(np.sin(x) ** 2))(np.ones(100))
+
+        def f(x: Any) -> Any:
+            return np.sum(np.sin(x) ** 2)
+
+        for derivative in (grad(f), value_and_grad(f)):
+            derivative(np.ones(100))
+            assert kept_by(f) == 0
+        grad(f)(np.ones(100))
+        assert kept_by(f) > 0
+
+    in_a_fresh_context(test)
+
+
+def test_memory_goes_with_the_function() -> None:
+    def test() -> None:
+        def make() -> tuple[Any, Any]:
+            def f(x: Any) -> Any:
+                return np.sum(np.sin(x) ** 2)
+
+            for _ in range(3):
+                grad(f)(np.ones(100))
+            assert kept_by(f) > 0
+            memory = large.memories[f]
+            [x] = [x for stock in memory.stocks.values() for x in stock.arrays][:1]
+            return weakref.ref(f), weakref.ref(x)
+
+        gc.disable()
+        try:
+            f, x = make()
+            assert f() is None
+            assert x() is None
+        finally:
+            gc.enable()
+
+    in_a_fresh_context(test)
+
+
+@pytest.mark.parametrize(
+    "differentiate",
+    [
+        lambda f, x: grad(f)(x),
+        lambda f, x: grad(functools.partial(f))(x),
+        lambda f, x: vjp(f, x)[1](1.0),
+        lambda f, x: func.jvp(f, (x,), (x,)),
+        lambda f, x: func.jvp(grad(f), (x,), (x,)),
+        lambda f, x: func.hessian(f)(x),
+        lambda f, x: func.jacrev(grad(f))(x),
+        lambda f, x: func.vmap(grad(f))(np.stack([x, x])),
+    ],
+)
+def test_all_transforms_use_the_memory_of_the_users_function(differentiate: Callable[[Any, Any], Any]) -> None:
+    def test() -> None:
+        def f(x: Any) -> Any:
+            return np.sum(np.sin(x) ** 2)
+
+        for _ in range(3):  # the first time functions are generated
+            differentiate(f, np.ones(10))
+        assert kept_by(f) > 0
+
+    in_a_fresh_context(test)
+
+
+def test_nested_transforms_use_that_of_the_outermost() -> None:
+    def test() -> None:
+        def inner(x: Any) -> Any:
+            return np.sum(np.sin(x) ** 2)
+
+        def outer(x: Any) -> Any:
+            return np.sum(grad(inner)(x) ** 2)
+
+        for _ in range(3):
+            grad(outer)(np.ones(10))
+        assert kept_by(outer) > 0
+        assert kept_by(inner) == 0
+
+    in_a_fresh_context(test)
+
+
+def test_an_exception_ends_it() -> None:
+    def test() -> None:
+        def f(x: Any) -> Any:
+            raise ZeroDivisionError(np.sin(x))
+
+        for transform in (grad, func.vmap, func.jacfwd, lambda f: functools.partial(vjp, f)):
+            with pytest.raises(ZeroDivisionError):
+                transform(f)(np.ones(10))
+            assert large.memory_now() is None
+
+    in_a_fresh_context(test)
+
+
+def test_callables_that_are_no_functions_have_none() -> None:
+    class Model:
+        f = np.ones(3)  # a name that wrappers use
+
+        def __call__(self, x: Any) -> Any:
+            return np.sum(np.sin(x) ** 2)
+
+    def test() -> None:
+        assert np.array_equal(grad(Model())(np.zeros(10)), np.zeros(10))
+        assert np.array_equal(grad(np.sum)(np.zeros(10)), np.ones(10))
+
+    in_a_fresh_context(test)
 
 
 def layouts(rng: np.random.Generator, dtype: Any) -> list[Any]:
