@@ -12,7 +12,7 @@ import pytest
 from meintorch.core import forms, large, specialise
 from meintorch.tensor import OPERATORS, BatchTensor, BufferTensor, DualTensor, GraphTensor
 
-USUAL = {"LARGE": large.LARGE, "BLOCK": large.BLOCK, "FIRST": large.FIRST}
+USUAL = {"BLOCK": large.BLOCK, "FIRST": large.FIRST}
 large.LARGE, large.BLOCK, large.FIRST = 4, 5, 0  # so that the tests meet what is done for large arrays, and at once
 forms.WARM = 1  # functions are generated after the first call, so that the tests meet them
 
@@ -54,7 +54,7 @@ def nothing_left_behind() -> Iterator[None]:
 
 @pytest.fixture
 def usual_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let arrays count as large that do so for users: in blocks of five, those of a page would take minutes."""
+    """Cut arrays into blocks of the usual size: with those of five entries a page would take minutes."""
     for name, value in USUAL.items():
         monkeypatch.setattr(large, name, value)
 
