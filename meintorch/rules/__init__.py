@@ -6,7 +6,6 @@ from meintorch.rules import elementwise as elementwise
 from meintorch.rules import factorisations as factorisations
 from meintorch.rules import fft as fft
 from meintorch.rules import indexing as indexing
-from meintorch.rules import linalg as linalg
 from meintorch.rules import matrices as matrices
 from meintorch.rules import products as products
 from meintorch.rules import reductions as reductions

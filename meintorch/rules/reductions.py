@@ -152,18 +152,13 @@ def _extremum_hits(ans: Any, a: Any, axis: Any, keepdims: Any, initial: Any, whe
     return hit, np.where(ties == 0, 1, ties)
 
 
-def places_of(hit: Any, ans: Any) -> Any:
-    """Return where an extremum is attained that is attained once."""
-    return np.array([hit.argmax()]) if np.size(ans) == 1 else np.flatnonzero(hit)
-
-
 def _extremum_vjp(g: Any, ans: Any, a: Any, axis: Any, keepdims: Any, initial: Any, where: Any) -> Any:
     """The entries that are the extremum share the cotangent evenly."""
     hit, ties = _extremum_hits(ans, a, axis, keepdims, initial, where)
     full = expand_reduced(g, a.shape, axis, keepdims)
     if ties.__class__ is int and full.__class__ is np.ndarray:  # few entries have a share: no pass over all the others
         h = zeros(hit.shape, full.dtype)
-        places = places_of(hit, ans)
+        places = np.flatnonzero(hit)
         h.reshape(-1)[places] = full[np.unravel_index(places, hit.shape)]
         return h
     return np.where(hit, full / ties, 0)
@@ -174,7 +169,7 @@ def _extremum_into(buffer: Any, g: Any, ans: Any, a: Any, axis: Any, keepdims: A
     hit, ties = _extremum_hits(ans, a, axis, keepdims, initial, where)
     full = expand_reduced(g, a.shape, axis, keepdims)
     if ties.__class__ is int and full.__class__ is np.ndarray:
-        entries = np.unravel_index(places_of(hit, ans), hit.shape)
+        entries = np.unravel_index(np.flatnonzero(hit), hit.shape)
         buffer[entries] += full[entries]
     else:
         buffer += np.where(hit, full / ties, 0)
@@ -183,7 +178,7 @@ def _extremum_into(buffer: Any, g: Any, ans: Any, a: Any, axis: Any, keepdims: A
 def _extremum_jvp(t: Any, ans: Any, a: Any, axis: Any, keepdims: Any, initial: Any, where: Any) -> Any:
     hit, ties = _extremum_hits(ans, a, axis, keepdims, initial, where)
     if ties.__class__ is int and t.__class__ is np.ndarray:
-        entries = np.unravel_index(places_of(hit, ans), hit.shape)
+        entries = np.unravel_index(np.flatnonzero(hit), hit.shape)
         axes = axes_of(axis, hit.ndim)
         h = np.empty([1 if k in axes else n for k, n in enumerate(hit.shape)], t.dtype)
         h[tuple([0 * i if k in axes else i for k, i in enumerate(entries)])] = t[entries]
