@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from meintorch.core.large import is_remembered, plus, zeros
+from meintorch.core.large import is_remembered, plus, untraced, zeros
 from meintorch.core.memory import Layout, Path, bottom, is_writeable, overlaps, steps_of
 from meintorch.core.primitive import CONSTANT, STRUCTURAL, Primitive, Step
 from meintorch.core.shapes import dtype_of, fit, may_repeat, shape_of
@@ -395,4 +395,4 @@ def _references() -> int:
     return counts[0]
 
 
-SOLE = _references()
+SOLE = untraced(_references)

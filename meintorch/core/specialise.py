@@ -9,6 +9,7 @@ which define what these must do; the tests run both ways.
 
 from __future__ import annotations
 
+import operator
 import os
 import sys
 from collections.abc import Callable
@@ -297,7 +298,9 @@ def compile_forward(prim: Primitive, call: str, form: str, depth: int) -> Callab
             one, other = ("x1", "x2") if side == "both" else ("ans", traced[0])
             same = f"{one}.shape == {other}.shape and {one}.dtype is {other}.dtype"
             fits = listed([f"{x}.{what}" for x in traced for what in ("shape", "dtype")])
-            for kind, test in ((side, same), ("weak_" + side, "True")):
+            # Next to a Python number most functions keep an array's dtype, but not np.float_power.
+            keeps = ufunc is not None or prim.fun is operator.pow
+            for kind, test in ((side, same), ("weak_" + side, "True" if keeps else f"ans.dtype is {traced[0]}.dtype")):
                 notes[kind] = CASES.format(
                     depth=depth, side=side, parents=parents, keep=listed(keep), same=test, fits=fits
                 )

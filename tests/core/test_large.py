@@ -7,6 +7,8 @@ import functools
 import gc
 import itertools
 import operator
+import subprocess
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -15,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meintorch import func, grad, value_and_grad, vjp
+from meintorch import Tensor, func, grad, value_and_grad, vjp
 from meintorch.core import large
 
 F8 = np.dtype(float)
@@ -344,3 +346,108 @@ def test_a_result_can_be_added_to(rng: np.random.Generator) -> None:
         return np.sum(acc**2)
 
     assert np.allclose(grad(f)(np.zeros(50)), 2 * smooth_slope(x), rtol=1e-12)
+
+
+# ---------------------------------------------------------------- what users do with results
+
+
+def freeze(y: Any) -> None:
+    y.flags.writeable = False
+
+
+def reshape(y: Any) -> None:
+    y.shape = (5, 20)
+
+
+def swap(y: Any) -> None:
+    y.dtype = y.dtype.newbyteorder()
+
+
+def reinterpret(y: Any) -> None:
+    y.dtype = np.int64
+
+
+def resize(y: Any) -> None:
+    y.resize(7, refcheck=False)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("change", [freeze, reshape, swap, reinterpret, resize])
+def test_an_array_that_was_changed_in_place_is_not_used_again(change: Callable[[Any], None]) -> None:
+    for _ in range(5):
+        x = large.empty((100,), F8)
+        change(x)
+        del x
+    for _ in range(5):
+        x = large.empty((100,), F8)
+        assert (x.shape, x.dtype, x.flags.carray, x.nbytes) == ((100,), F8, True, 800)
+        x.fill(1.0)
+
+
+def test_an_array_that_is_weakly_referred_to_is_not_used_again() -> None:
+    x = large.empty((100,), F8)
+    reference = weakref.ref(x)
+    del x
+    assert large.empty((100,), F8) is not reference()
+
+
+def test_to_look_at_the_data_of_a_tensor_changes_nothing(rng: np.random.Generator) -> None:
+    few = np.arange(60)
+
+    def f(y: Any) -> Any:
+        return np.sum(np.take(y, few, axis=0) ** 2)
+
+    x = rng.normal(size=100)
+    expected = np.where(np.arange(100) < 60, 2 * x, 0)
+    for _ in range(3):
+        g = grad(f)(Tensor(x))
+        assert np.allclose(g.data, expected)
+        del g
+        assert np.allclose(grad(f)(x), expected)
+
+
+def test_outputs_beside_keep_their_class() -> None:
+    masked: Any = np.ma.masked_array(np.arange(100.0), mask=np.arange(100) % 2)
+    _, _, aux = vjp(lambda x: (np.sum(x * x), masked), np.ones(30), has_aux=True)
+    assert isinstance(aux, np.ma.MaskedArray)
+    assert np.array_equal(aux.mask, masked.mask)
+
+
+@pytest.mark.parametrize("name", ["eval_chebyt", "eval_legendre", "expn", "yn", "kn"])
+def test_integer_orders_make_double_precision_where_scipy_does(name: str) -> None:
+    fun = getattr(pytest.importorskip("scipy.special"), name)
+    x = np.linspace(0.1, 1.0, 30, dtype=np.float32)
+    value = func.vmap(lambda x: fun(3, x))(x.reshape(3, 10))
+    assert value.dtype == fun(3, x).dtype
+    assert np.array_equal(value.reshape(-1), fun(3, x))
+
+
+def test_a_wider_derivative_is_not_rounded(rng: np.random.Generator) -> None:
+    xlogy = pytest.importorskip("scipy.special").xlogy
+    x = np.linspace(0.1, 1.0, 30, dtype=np.float32)
+    for _ in range(3):
+        _, tangent = func.jvp(lambda x: xlogy(x, 1.5), (x,), (np.ones_like(x),))
+        assert tangent.dtype == xlogy(x, 1.5).dtype
+        assert np.allclose(tangent, np.log(1.5), rtol=1e-15)
+
+
+def test_a_tracer_that_holds_variables_at_import_does_no_harm() -> None:
+    program = """
+import sys, numpy as np
+def look(frame, event, arg):
+    frame.f_locals
+    return look
+sys.settrace(look)
+import meintorch
+sys.settrace(None)
+from meintorch.core import graph, large
+with large.Reusing(None, large.Memory()):
+    x = large.empty((100,), np.dtype(float))
+    held = [x]
+    del x
+    assert large.empty((100,), np.dtype(float)) is not held[0]
+x = np.ones(1)
+held = [x]
+assert not graph.sole(x)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -10,7 +10,7 @@ import pytest
 
 from meintorch import errors
 from meintorch.core import forms, specialise
-from meintorch.func import grad, jvp, value_and_grad, vjp
+from meintorch.func import grad, jvp, value_and_grad, vjp, vmap
 from meintorch.tensor import GraphTensor
 from tests.cases import Case
 from tests.cases.table import CASES
@@ -183,3 +183,12 @@ def test_a_function_is_generated_only_for_what_is_called_often(monkeypatch: pyte
     assert installed == []
     assert first(5) == 10
     assert installed == ["generated"]
+
+
+def test_the_gradient_of_each_example_keeps_single_precision() -> None:
+    x = np.linspace(0.5, 1.0, 6, dtype=np.float32)
+    slope = vmap(grad(lambda x: np.sum(np.float_power(x, 1.5))))  # which makes double precision of it
+    for _ in range(3):
+        slopes = slope(x.reshape(2, 3))
+        assert slopes.dtype == np.float32
+        assert np.allclose(slopes.reshape(-1), 1.5 * np.sqrt(x), rtol=1e-6)
