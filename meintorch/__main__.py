@@ -32,7 +32,7 @@ INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
 
 
 def load_digits() -> tuple[Floats, Digits]:
-    """Return the 1,360 images as rows of 64 numbers between 0 and 1, and the digit that each shows."""
+    """Return the 1,340 images as rows of 64 numbers between 0 and 1, and the digit that each shows."""
     with (files("meintorch") / "data" / "digits.npz").open("rb") as file, np.load(file) as data:
         images, labels = data["images"], data["labels"]
     return images.reshape(-1, 64) / 16, labels

@@ -942,19 +942,19 @@ def batch_operator(fun: Callable[..., Any]) -> tuple[Method, Method]:
 
     def method(a: Any, b: Any) -> Any:
         x = operand(a, b)
-        if x is None:
-            return bind(prim, (a, b), {})
-        a._trace.check_alive()
-        return a._trace.wrap(large.call(fun, (a.value, x)))
+        return bind(prim, (a, b), {}) if x is None else on_examples(a._trace, fun, (a.value, x))
 
     def reflected(b: Any, a: Any) -> Any:
         x = operand(b, a)
-        if x is None:
-            return bind(prim, (a, b), {})
-        b._trace.check_alive()
-        return b._trace.wrap(large.call(fun, (x, b.value)))
+        return bind(prim, (a, b), {}) if x is None else on_examples(b._trace, fun, (x, b.value))
 
     return method, reflected
+
+
+def on_examples(trace: Any, fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    """Run an elementwise function on arrays whose first axis is the batch."""
+    trace.check_alive()
+    return trace.wrap(large.call(fun, operands))
 
 
 def batch_unary(fun: Callable[..., Any]) -> Method:
@@ -962,10 +962,8 @@ def batch_unary(fun: Callable[..., Any]) -> Method:
     prim = registry[fun]
 
     def method(a: Any) -> Any:
-        if a.value.__class__ is not np.ndarray:
-            return bind(prim, (a,), {})
-        a._trace.check_alive()
-        return a._trace.wrap(large.call(fun, (a.value,)))
+        plain = a.value.__class__ is np.ndarray
+        return on_examples(a._trace, fun, (a.value,)) if plain else bind(prim, (a,), {})
 
     return method
 

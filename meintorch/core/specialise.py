@@ -32,16 +32,7 @@ ndarray = np.ndarray
 enabled = os.environ.get("MEINTORCH_SPECIALISE", "1") != "0"
 
 # ``h``, the contribution to one parent's cotangent, is added to what has come together there so far.
-SCALAR = """
-    {h}
-    j = {p}[0]
-    c = cts[j]
-    if c is None:
-        cts[j] = h
-        nodes[j] = {p}
-    else:
-        cts[j] = c + h
-"""
+SCALAR = ARRAY.replace("        owned[j] = {fresh}\n", "").replace("add_to(cts, owned, j, c, h)", "cts[j] = c + h")
 
 UNARY = """
 def forward(x):
