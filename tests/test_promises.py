@@ -154,7 +154,7 @@ def test_a_graph_is_freed_with_its_pullback() -> None:
         gc.enable()
 
 
-@pytest.mark.usefixtures("usual_sizes", "nothing_remembered")
+@pytest.mark.usefixtures("usual_sizes")
 def test_memory_is_flat_without_the_collector() -> None:
     x = np.linspace(0.0, 1.0, 50_000)
     f = lambda x: np.sum(np.exp(np.sin(x) * x) + x**2)  # noqa: E731

@@ -1,9 +1,9 @@
 """What large arrays are spared: fresh memory, and temporary arrays of their size.
 
-Fresh memory costs a page fault for every few kilobytes, which takes as long as the arithmetic. So if a user's function is
-differentiated again and again, the arrays that large results were put into are remembered, as long as that function exists,
-and when nobody else holds one any more, the next result of its shape goes there. Whether somebody does is told by the number
-of references: each view, node, variable and frame is one, and so is the variable of another thread that is looking at it.
+Fresh memory costs a page fault for every few kilobytes, which takes as long as the arithmetic. So where a user's function is
+differentiated again and again, the arrays that large results were put into are remembered, and when nobody else holds one any
+more, the next result of its shape goes there. Whether somebody does is told by the number of references: each view, node,
+variable and frame is one, and so is the variable of another thread that is looking at it. At the end all are given back.
 Small arrays come from NumPy, which keeps memory for them itself.
 
 The rule of an elementwise operation is run block by block, so that what it computes in between stays in the cache.
@@ -15,6 +15,7 @@ import functools
 import math
 import operator
 import sys
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar, Token
 from types import FunctionType
@@ -45,14 +46,15 @@ class Stock:
 
 
 class Memory:
-    """The arrays that large results of a user's function were put into, and how often it was differentiated."""
+    """The arrays that large results were put into while a user's function is differentiated, and how often it was."""
 
-    __slots__ = ("size", "stocks", "times")
+    __slots__ = ("pins", "size", "stocks", "times")
 
     def __init__(self) -> None:
         self.stocks: dict[tuple[Shape, Any], Stock] = {}
         self.size = 0  # in bytes; threads may at worst miscount
         self.times = 0
+        self.pins: deque[Any] = deque(maxlen=4)
 
     def empty(self, shape: Shape, dtype: Any) -> Any:
         """Return an array that nobody else holds, with any entries in it."""
@@ -77,6 +79,20 @@ class Memory:
             stock.at = len(arrays)
             arrays.append(x)
         return x
+
+    def release(self) -> None:
+        """Forget the arrays, and hold a single number that lies above most of them.
+
+        The C library gives free memory back from its upper end; what lies below that number it keeps for the next time.
+        """
+        arrays = [x for stock in self.stocks.values() for x in stock.arrays]
+        if arrays:
+            free = [x for x in arrays if sys.getrefcount(x) == FREE + 1 and not getweakrefcount(x)]
+            free.append(np.empty(max([x.size for x in arrays])))  # beside all the others there is room only at the end
+            highest = max(free, key=lambda x: x.ctypes.data)
+            highest.resize(1, refcheck=False)
+            self.pins.append(highest)
+        self.stocks, self.size = {}, 0
 
     def holds(self, x: Any) -> bool:
         """Tell whether an array is one of those."""
@@ -155,6 +171,8 @@ class Reusing:
     def __exit__(self, *error: object) -> None:
         if self._token is not None:
             reusing.reset(self._token)
+            if self._memory is not None:
+                self._memory.release()
 
     def memory(self) -> Memory | None:
         """Return the memory; it is looked for when the first large result comes."""
