@@ -1,10 +1,8 @@
-"""What large arrays are spared: fresh memory, and temporary arrays of their size.
+"""What large arrays are spared: fresh memory, which costs page faults, and temporary arrays of their size.
 
-Fresh memory costs a page fault for every few kilobytes, which takes as long as the arithmetic. So where a user's function is
-differentiated again and again, the arrays that large results were put into are remembered, and when nobody else holds one any
-more, the next result of its shape goes there. Whether somebody does is told by the number of references: each view, node,
-variable and frame is one, and so is the variable of another thread that is looking at it. At the end all are given back.
-Small arrays come from NumPy, which keeps memory for them itself.
+Where a user's function is differentiated again and again, large results are put into arrays that were made for it before and
+that nobody else holds. That is told by the number of references: each view, node, variable and frame is one, and so is the
+variable of another thread that is looking at it. The decision *Use memory again* in the documentation has the reasons.
 
 The rule of an elementwise operation is run block by block, so that what it computes in between stays in the cache.
 """
@@ -30,62 +28,49 @@ ndarray = np.ndarray
 DTYPES = {np.dtype(np.float64), np.dtype(np.float32)}
 LARGE = 8192  # entries
 BLOCK = 16384  # entries
-MOST = 64 << 20  # bytes that a function's memory holds
-FIRST = 2  # times that a function is differentiated without: it may be the only ones
+MOST = 64 << 20  # bytes that are remembered
+FIRST = 2  # times that a function is differentiated without
 AROUND = (0, -1, 1, -2, 2, -3, 3)  # where to look for a free array: they become free like plates of a stack
-
-
-class Stock:
-    """The arrays of one shape and dtype that are remembered; ``at`` is which was taken last."""
-
-    __slots__ = ("arrays", "at")
-
-    def __init__(self) -> None:
-        self.arrays: list[Any] = []
-        self.at = 0
 
 
 class Memory:
     """The arrays that large results were put into while a user's function is differentiated, and how often it was."""
 
-    __slots__ = ("pins", "size", "stocks", "times")
+    __slots__ = ("last", "pins", "size", "stocks", "times")
 
     def __init__(self) -> None:
-        self.stocks: dict[tuple[Shape, Any], Stock] = {}
+        self.stocks: dict[tuple[Shape, Any], list[Any]] = {}  # by shape and dtype
+        self.last: dict[tuple[Shape, Any], int] = {}  # which was taken last
         self.size = 0  # in bytes; threads may at worst miscount
         self.times = 0
         self.pins: deque[Any] = deque(maxlen=4)
 
     def empty(self, shape: Shape, dtype: Any) -> Any:
         """Return an array that nobody else holds, with any entries in it."""
-        stock = self.stocks.get((shape, dtype))
-        if stock is None:
-            stock = self.stocks[shape, dtype] = Stock()
-        arrays, at = stock.arrays, stock.at
-        if arrays:
+        key = shape, dtype
+        stock = self.stocks.setdefault(key, [])
+        if stock:
+            last = self.last.get(key, 0)
             for step in AROUND:
-                k = (at + step) % len(arrays)
-                x = arrays[k]
+                k = (last + step) % len(stock)
+                x = stock[k]
                 if sys.getrefcount(x) == FREE and not getweakrefcount(x):
-                    stock.at = k
+                    self.last[key] = k
                     if x.shape != shape or x.dtype is not dtype or not x.flags.carray:  # a user has changed it in place
-                        x = arrays[k] = np.empty(shape, dtype)
+                        x = stock[k] = np.empty(shape, dtype)
                     return x
         x = np.empty(shape, dtype)
         self.size += x.nbytes
         if self.size > MOST:  # forget all, which frees those that nobody holds
             self.stocks, self.size = {}, 0
         else:
-            stock.at = len(arrays)
-            arrays.append(x)
+            self.last[key] = len(stock)
+            stock.append(x)
         return x
 
     def release(self) -> None:
-        """Forget the arrays, and hold a single number that lies above most of them.
-
-        The C library gives free memory back from its upper end; what lies below that number it keeps for the next time.
-        """
-        arrays = [x for stock in self.stocks.values() for x in stock.arrays]
+        """Forget the arrays, and hold a number that lies above most: below it the C library keeps memory for the next time."""
+        arrays = self.arrays()
         if arrays:
             free = [x for x in arrays if sys.getrefcount(x) == FREE + 1 and not getweakrefcount(x)]
             free.append(np.empty(max([x.size for x in arrays])))  # beside all the others there is room only at the end
@@ -96,11 +81,15 @@ class Memory:
 
     def holds(self, x: Any) -> bool:
         """Tell whether an array is one of those."""
-        return any([x is y for stock in self.stocks.values() for y in stock.arrays])
+        return any([x is y for y in self.arrays()])
+
+    def arrays(self) -> list[Any]:
+        """Return all of them. Another thread may add to them meanwhile."""
+        return [x for stock in list(self.stocks.values()) for x in list(stock)]
 
 
 def untraced(count: Callable[[], int]) -> int:
-    """Count references where no debugger looks on, which may hold some itself."""
+    """Count references where no debugger holds some."""
     tracers = sys.gettrace(), sys.getprofile()
     sys.settrace(None)
     sys.setprofile(None)

@@ -74,7 +74,7 @@ def test_no_more_is_remembered_than_the_bound(monkeypatch: pytest.MonkeyPatch, r
     monkeypatch.setattr(large, "MOST", 10_000)
     for n in range(100, 300):
         large.empty((n,), F8)
-        assert sum([x.nbytes for stock in reusing.stocks.values() for x in stock.arrays]) <= 10_000
+        assert sum([x.nbytes for stock in reusing.stocks.values() for x in stock]) <= 10_000
 
 
 def test_in_the_end_only_numbers_are_held(reusing: large.Memory) -> None:
