@@ -29,6 +29,7 @@ DTYPES = {np.dtype(np.float64), np.dtype(np.float32)}
 LARGE = 8192  # entries
 BLOCK = 16384  # entries
 MOST = 64 << 20  # bytes that are remembered
+NEAR = 1 << 30  # bytes; what is further away is not in the same part of memory
 FIRST = 2  # times that a function is differentiated without
 AROUND = (0, -1, 1, -2, 2, -3, 3)  # where to look for a free array: they become free like plates of a stack
 
@@ -71,7 +72,8 @@ class Memory:
     def release(self) -> None:
         """Forget the arrays, and hold a number that lies above most: below it the C library keeps memory for the next time."""
         arrays = self.arrays()
-        if arrays:
+        end = max([x.ctypes.data for x in arrays], default=0)
+        if arrays and not any([0 < pin.ctypes.data - end < NEAR for pin in self.pins]):
             free = [x for x in arrays if sys.getrefcount(x) == FREE + 1 and not getweakrefcount(x)]
             free.append(np.empty(max([x.size for x in arrays])))  # beside all the others there is room only at the end
             highest = max(free, key=lambda x: x.ctypes.data)

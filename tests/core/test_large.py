@@ -86,7 +86,8 @@ def test_in_the_end_only_numbers_are_held(reusing: large.Memory) -> None:
         assert all([np.array_equal(x, y, equal_nan=True) for x, y in zip(kept, copies, strict=True)])
         assert reusing.stocks == {}
         assert reusing.size == 0
-    assert [x.nbytes for x in reusing.pins] == [8] * 4
+    assert 1 <= len(reusing.pins) <= 4
+    assert {x.nbytes for x in reusing.pins} == {8}
     before = list(reusing.pins)
     reusing.release()  # where there was nothing large
     assert all([x is y for x, y in zip(reusing.pins, before, strict=True)])
