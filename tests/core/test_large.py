@@ -442,7 +442,9 @@ def test_a_wider_derivative_is_not_rounded(rng: np.random.Generator) -> None:
     for _ in range(3):
         _, tangent = func.jvp(lambda x: xlogy(x, 1.5), (x,), (np.ones_like(x),))
         assert tangent.dtype == xlogy(x, 1.5).dtype
-        assert np.allclose(tangent, np.log(1.5), rtol=1e-15)
+        assert np.allclose(
+            tangent, np.log(1.5), rtol=4 * np.finfo(tangent.dtype).eps
+        )  # which depends on the version of SciPy
 
 
 def test_a_tracer_that_holds_variables_at_import_does_no_harm() -> None:
