@@ -969,12 +969,12 @@ def batch_unary(fun: Callable[..., Any]) -> Method:
 
 
 def batch_ufunc(self: Tensor, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
-    """Do what `Tensor.__array_ufunc__` does, of an array and a batch by the batch's operator."""
+    """Do what `Tensor.__array_ufunc__` does, in the commonest cases without a general call."""
     if method == "__call__" and not kwargs:
         if len(args) == 1:
             prim = primitive_of(ufunc)
-            if prim.kind is ELEMENTWISE and prim.batch is None:
-                return batch_unary(ufunc)(self)
+            if prim.kind is ELEMENTWISE and prim.batch is None and self.value.__class__ is np.ndarray:
+                return on_examples(self._trace, ufunc, (self.value,))
         elif ufunc in BY_UFUNC and args[0].__class__ is np.ndarray:
             return getattr(self, BY_UFUNC[ufunc])(args[0])
     return Tensor.__array_ufunc__(self, ufunc, method, *args, **kwargs)

@@ -60,12 +60,6 @@ def usual_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Free the memory of large results at once, as it is done the first times, so that a test can tell what is held."""
-    monkeypatch.setattr(large, "FIRST", 1_000_000)
-
-
-@pytest.fixture
 def plain_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Turn the generated functions off, so that the plain ones that define what they must do run."""
     monkeypatch.setattr(specialise, "enabled", False)

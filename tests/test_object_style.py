@@ -203,7 +203,6 @@ def test_training_loop_as_the_course_writes_it() -> None:
     np.testing.assert_allclose(b.data, [0.3], atol=1e-6)
 
 
-@pytest.mark.usefixtures("nothing_remembered")
 def test_memory_of_a_training_loop_is_flat_without_the_collector() -> None:
     w = Tensor(np.ones(50_000))
 

@@ -226,7 +226,6 @@ def test_twenty_thousand_steps_in_both_styles(engine: str) -> None:
     assert x.grad == 20_001.0
 
 
-@pytest.mark.usefixtures("nothing_remembered")
 def test_a_million_nodes() -> None:
     def f(x: Any, steps: int) -> Any:
         y = x
@@ -265,7 +264,6 @@ def test_a_loop_over_elements_is_linear() -> None:
     assert seconds(16_000) < 40 * seconds(2_000)  # quadratic would be 64, and far more with arrays of this size
 
 
-@pytest.mark.usefixtures("nothing_remembered")
 def test_a_loop_over_rows_keeps_one_buffer() -> None:
     """Each row's share is added into one array: no dense gradient of the whole for each row."""
     X = np.ones((2_000, 500))

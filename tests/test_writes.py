@@ -1399,7 +1399,6 @@ def test_threads_write_into_their_own_arrays() -> None:
         np.testing.assert_array_equal(g, grad(f)(v, k))
 
 
-@pytest.mark.usefixtures("nothing_remembered")
 def test_threads_that_write_into_one_traced_array() -> None:
     def f(x: Any) -> Any:
         y = np.zeros_like(x)

@@ -91,13 +91,19 @@ def is_traced(kind: type) -> bool:
     return kind is ReverseTrace.tensor or kind is ForwardTrace.tensor
 
 
+def all_small(names: Sequence[str]) -> str:
+    """Write the test that values are no large arrays."""
+    return " and ".join([f"({x}.__class__ is not ndarray or {x}.size < LARGE)" for x in names])
+
+
 def pooled(call: str, arrays: Sequence[str], ufunc: Any, operands: Sequence[str] = ()) -> str:
     """Write a call whose result is put into memory that was used before, if one of certain operands is large."""
     if ufunc is None or not arrays:
         return call
-    small = " and ".join([f"({x}.__class__ is not ndarray or {x}.size < LARGE)" for x in arrays])
     operands = operands or arrays
-    return f"{call} if {small} else {'binary' if len(operands) > 1 else 'unary'}(ufunc, {', '.join(operands)})"
+    return (
+        f"{call} if {all_small(arrays)} else {'binary' if len(operands) > 1 else 'unary'}(ufunc, {', '.join(operands)})"
+    )
 
 
 class Argument(NamedTuple):
@@ -547,8 +553,8 @@ class ForwardForm(Form):
                 self.namespace[f"t{k}"] = by_partial(step.rule)
                 listed = "".join([f"r{i}, " for i in step.picks])
                 tangent = f"{a.name}.note"
-                small = f"{tangent}.__class__ is not ndarray or {tangent}.size < LARGE"
-                term = f"(times(d{k}({picks}), {tangent}) if {small} else by_blocks(t{k}, ({listed}), {tangent}, False, True))"
+                blocks = f"by_blocks(t{k}, ({listed}), {tangent}, False, True)"
+                term = f"(times(d{k}({picks}), {tangent}) if {all_small([tangent])} else {blocks})"
             else:
                 partial = step.rule()
                 sign = " - " if partial == -1 else " + "

@@ -1,8 +1,7 @@
 """What large arrays are spared: fresh memory, which costs page faults, and temporary arrays of their size.
 
 Where a user's function is differentiated again and again, large results are put into arrays that were made for it before and
-that nobody else holds. That is told by the number of references: each view, node, variable and frame is one, and so is the
-variable of another thread that is looking at it. The decision *Use memory again* in the documentation has the reasons.
+that nobody else holds, which the number of references tells: each view, node and variable is one, of other threads, too.
 
 The rule of an elementwise operation is run block by block, so that what it computes in between stays in the cache.
 """

@@ -20,7 +20,7 @@ import numpy as np
 
 from meintorch.core import large
 from meintorch.core.captured import SMALL
-from meintorch.core.forms import ARRAY, forms, pooled
+from meintorch.core.forms import ARRAY, all_small, forms, pooled
 from meintorch.core.graph import ReverseTrace, add_to, can_add_into, pull, pull_view, pull_write
 from meintorch.core.large import binary, by_blocks, distinct, product, ufuncs, unary, zeros
 from meintorch.core.primitive import ELEMENTWISE, Primitive, needs_of
@@ -81,11 +81,11 @@ def forward(a, b):
         if b._trace is not trace:
             return bind(prim, (a, b), {{}})
         x2 = b.value
-        ans = {run_both}
+        ans = {run_first}
 {both}
     if kind is float or kind is int:
         x2 = b
-        ans = {run_weak}
+        ans = {run_first}
 {weak}
     if kind is ndarray or kind is float64:
         x2 = b
@@ -199,7 +199,7 @@ def backward(prim: Primitive, partials: dict[str, Partial], side: str, case: str
             ARRAY.format(h="h = doubled(x1, g)", p="p", fresh="1").replace("\n    ", "\n        ") + "        return"
         )
     if case != "scalar" and any([partials[x].large for x in traced]):
-        lines.append("    small = g.__class__ is not ndarray or g.size < LARGE")
+        lines.append(f"    small = {all_small(['g'])}")
     passed = [x for x in traced if partials[x].product == "g"]
     for x, p in zip(traced, parents, strict=True):
         partial = partials[x]
@@ -298,8 +298,7 @@ def compile_forward(prim: Primitive, call: str, form: str, depth: int) -> Callab
         left = LEFT.format(
             keep_right=KEEP.format(x="x2") if "x2" in keep_of("x1") else "",
             run=run,
-            run_both=pooled(call, ("x1",), ufunc, ("x1", "x2")),
-            run_weak=pooled(call, ("x1",), ufunc, ("x1", "x2")),
+            run_first=pooled(call, ("x1",), ufunc, ("x1", "x2")),
             both=notes["both"],
             weak=notes["weak_left"],
             left=notes["left"],

@@ -366,7 +366,6 @@ def test_chunk_sizes_that_make_no_sense(chunk_size: int) -> None:
         vmap(lambda x: x, chunk_size=chunk_size)(Y)
 
 
-@pytest.mark.usefixtures("nothing_remembered")
 def test_chunks_bound_the_memory() -> None:
     x = np.ones((64, 20))
 

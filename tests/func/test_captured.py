@@ -203,7 +203,6 @@ def test_a_copy_does_not_stand_for_an_array_with_another_dtype() -> None:
     np.testing.assert_array_equal(grad(f)(np.ones(10_000)), want)
 
 
-@pytest.mark.usefixtures("nothing_remembered")
 def test_uses_of_an_unchanged_array_share_one_copy() -> None:
     a = np.ones(60_000)
     tracemalloc.start()
@@ -277,7 +276,6 @@ def test_a_fingerprint_sees_pairs_of_changes(dtype: str, rng: np.random.Generato
     np.testing.assert_array_equal(captured.fingerprint(a.copy()), before)
 
 
-@pytest.mark.usefixtures("nothing_remembered")
 def test_a_fingerprint_holds_no_second_array() -> None:
     for a in (np.zeros((1000, 1000)), np.zeros((1000, 2000))[:, ::2]):
         captured.fingerprint(a)

@@ -328,7 +328,7 @@ def test_checkpoint_with_trees_and_outputs_that_are_not_arrays() -> None:
     assert checkpoint(f)({"w": X}, name="n")["name"] == "n"
 
 
-@pytest.mark.usefixtures("usual_sizes", "nothing_remembered")
+@pytest.mark.usefixtures("usual_sizes")
 def test_checkpoint_saves_memory() -> None:
     x = np.ones(20_000)
 

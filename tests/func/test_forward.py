@@ -502,7 +502,7 @@ def test_jvp_and_linearize_leave_no_cycles() -> None:
         assert objects_left_by(call) == 0
 
 
-@pytest.mark.usefixtures("usual_sizes", "nothing_remembered")
+@pytest.mark.usefixtures("usual_sizes")
 def test_memory_of_a_long_loop_is_flat_in_forward_mode() -> None:
     """Nothing is kept of what has passed: a jvp of many steps needs no more than one of few."""
 

@@ -277,7 +277,7 @@ def test_chunks_give_the_same(jac: Any, chunk_size: int, rng: np.random.Generato
 
 
 @each
-@pytest.mark.usefixtures("usual_sizes", "nothing_remembered")
+@pytest.mark.usefixtures("usual_sizes")
 def test_chunks_bound_the_memory(jac: Any) -> None:
     x = np.linspace(0.1, 1.0, 120)
 

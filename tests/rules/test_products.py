@@ -150,7 +150,6 @@ def test_a_weight_matrix_in_a_batched_product_gets_its_sum_over_the_batch() -> N
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.usefixtures("nothing_remembered")
 def test_the_sum_over_a_batch_is_not_kept_in_memory(side: str) -> None:
     """One product of flattened arrays: nothing of the size of a matrix for each element of the batch."""
     w = np.ones((50, 50))
