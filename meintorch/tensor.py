@@ -23,13 +23,13 @@ from meintorch.core.captured import Captured
 from meintorch.core.dead import DeadTrace
 from meintorch.core.forms import form_of, forms, warming
 from meintorch.core.forward import ForwardTrace
-from meintorch.core.graph import ReverseTrace, pull_pick
+from meintorch.core.graph import Node, ReverseTrace, pull_pick, pull_scaled
 from meintorch.core.memory import bottom, multiplied
 from meintorch.core.objects import OBJECTS, Cotangents, Note
 from meintorch.core.primitive import ELEMENTWISE, find, registry
 from meintorch.core.shapes import astype, discretize, dtype_of, may_repeat, shape_of, unbroadcast
 from meintorch.core.storage import CONSTANTS, ConstantTrace, constant, prepare, write
-from meintorch.core.trace import Traced, bind, entered, here, is_scalar, primitive_of, top_trace
+from meintorch.core.trace import ENDED, Traced, bind, entered, here, is_scalar, primitive_of, top_trace
 from meintorch.errors import BatchError, InPlaceError, InputError, LostDerivativeError, NoRuleError
 
 __all__ = ["Tensor", "as_tensor", "unbroadcast"]
@@ -91,7 +91,7 @@ def _binary(fun: Callable[..., Any]) -> tuple[Method, Method, Method]:
     def in_place(a: Any, b: Any) -> Any:
         # A scalar is rebound, as in NumPy, and so are the tensors of the object style, which has no views.
         if a._trace is OBJECTS or is_scalar(a):
-            return bind(registry[fun], (a, b), {})
+            return fun(a, b)
         if fun is operator.mul and a.dtype.kind == "c":
             prepare(a)
             return assign(a, bind(registry[multiplied], (a, b), {}))
@@ -713,6 +713,62 @@ class GraphTensor(Tensor):
     __init__ = object.__init__  # made by the engine, at C speed
 
 
+class ScaledTensor(GraphTensor):
+    """A scalar whose derivative by another one is known on the way forward, as in ``2.0 * x + 1.0``: it needs no node.
+
+    Attributes
+    ----------
+    base : the node of the other scalar
+    factor : the derivative, neither 0 nor so large or small that products with it would overflow or vanish
+    """
+
+    __slots__ = ("base", "factor")
+    base: Node
+    factor: float
+
+    @property
+    def note(self) -> Any:
+        """A node, made when something else than a scalar's arithmetic asks for it."""
+        try:
+            node: Node = noted.__get__(self)
+        except AttributeError:
+            trace: Any = self._trace
+            if trace.serial is ENDED:  # an output is looked at
+                n = trace.ended_at
+                trace.ended_at = n + 1
+            else:
+                n = trace.count()
+            node = (n, pull_scaled, self.base, self.factor, None, 0)
+            noted.__set__(self, node)
+        return node
+
+    def with_node(self) -> Traced:
+        """Return the scalar as one that has a node, for the functions that note one which comes after it."""
+        trace: Any = self._trace
+        t: Traced = trace.wrap(self.value, self.note, ())
+        return t
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+        return getattr(ufunc, method)(*with_nodes(args), **with_nodes(kwargs))
+
+    def __array_function__(
+        self, fun: Callable[..., Any], types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        return fun(*with_nodes(args), **with_nodes(kwargs))
+
+
+noted: Any = vars(Traced)["note"]  # where an object has its note, also under a property of that name
+
+
+def with_nodes(x: Any) -> Any:
+    """Return arguments with tensors that have a node in place of scaled ones."""
+    if x.__class__ is ScaledTensor:
+        return x.with_node()
+    if x.__class__ is dict:
+        return {name: with_nodes(value) for name, value in x.items()}
+    return x.__class__([with_nodes(e) for e in x]) if x.__class__ in {list, tuple} else x
+
+
 class DualTensor(Tensor):
     """A Tensor of a forward-mode transform."""
 
@@ -1008,6 +1064,7 @@ for name in ("__bool__", "__int__", "__round__", "__floor__", "__ceil__", "__tru
 
 ConstantTrace.tensor = BufferTensor
 ReverseTrace.tensor = GraphTensor
+ReverseTrace.scaled = ScaledTensor
 ForwardTrace.tensor = DualTensor
 BatchTrace.tensor = BatchTensor
 DeadTrace.tensor = DeadTensor
@@ -1041,6 +1098,9 @@ def specialised() -> None:
             if hasattr(Tensor, method):
                 make = partial(specialise.compile_forward, registry[fun], call, form, 1)
                 install = partial(setattr, GraphTensor, method)
+                install(warming(getattr(Tensor, method), make, install))
+                make = partial(specialise.compile_scaled, registry[fun], call, form, method)
+                install = partial(setattr, ScaledTensor, method)
                 install(warming(getattr(Tensor, method), make, install))
         if unary:
             setattr(DualTensor, f"__{name}__", unary_form(fun))

@@ -51,6 +51,7 @@ class ReverseTrace(Trace):
 
     __slots__ = ()
     mode = "reverse mode"
+    scaled: type[Traced]  # the class of scalars without a node of their own; set by meintorch.tensor
 
     def leaf(self, value: Any) -> Traced:
         """Wrap an input."""
@@ -267,6 +268,11 @@ def add_into(step: Step, residuals: Any, parent: Node, g: Any, cts: Slots, nodes
         owned[j] = True
     assert step.into is not None
     step.into(c, g, *[residuals[k] for k in step.into_picks])
+
+
+def pull_scaled(node: Node, g: Any, cts: Slots, nodes: Slots, owned: Slots) -> None:
+    """Pull the cotangent of a scalar back that is a number times another one."""
+    accumulate(cts, nodes, owned, node[2], node[3] * g, False)
 
 
 def pull_many(node: Node, g: list[Any], cts: Slots, nodes: Slots, owned: Slots) -> None:

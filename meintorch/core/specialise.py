@@ -37,7 +37,7 @@ SCALAR = ARRAY.replace("        owned[j] = {fresh}\n", "").replace("add_to(cts, 
 UNARY = """
 def forward(x):
     trace = x._trace
-    v = x.value
+    v = x.value{number}
     ans = {run}
     n = trace.serial
     trace.serial = n + 1
@@ -64,6 +64,40 @@ CASES = """
             t.note = (n, {side}_broadcast, {parents}{keep}{fits}frame.f_code, frame.f_lasti)
         return t
 """
+# A traced scalar and a number make a scalar that notes no node, but what the derivative by the scalar's own is.
+NUMBER = """
+    if {test}:
+        {convert}
+        ans = {call}
+        if ans.__class__ is float64{condition}:
+            u = {factor}{derivative}
+            if LEAST < u < MOST or -MOST < u < -LEAST:
+                trace = {own}._trace
+                trace.serial + 0  # which raises if the trace has ended
+                t = S()
+                t.value = ans
+                t._trace = trace
+                t.base = {base}
+                t.factor = u
+                return t
+"""
+# Two traced scalars, of which at least one has no node.
+PAIR = """
+    if kind is {kind}:
+        trace = a._trace
+        x1 = a.value
+        x2 = b.value
+        if b._trace is trace and x1.__class__ is float64 and x2.__class__ is float64:
+            ans = {call}
+            n = trace.serial
+            trace.serial = n + 1
+            frame = getframe(1)
+            t = T()
+            t.value = ans
+            t._trace = trace
+            t.note = (n, pair, {parents}, {keep}frame.f_code, frame.f_lasti)
+            return t
+"""
 KEEP = """
         if kind is ndarray:
             if {x}.size <= SMALL:
@@ -82,7 +116,7 @@ def forward(a, b):
             return bind(prim, (a, b), {{}})
         x2 = b.value
         ans = {run_first}
-{both}
+{both}{number}
     if kind is float or kind is int:
         x2 = b
         ans = {run_first}
@@ -97,7 +131,7 @@ RIGHT = """
 def forward({swapped}):
     trace = b._trace
     x2 = b.value
-    kind = a.__class__
+    kind = a.__class__{number}
     if kind is float or kind is int:
         x1 = a
         ans = {run_weak}
@@ -108,6 +142,18 @@ def forward({swapped}):
 {keep_left}{right}
     return {fallback}
 """
+
+
+LEAST, MOST = 1e-100, 1e100  # of derivatives that are multiplied with each other beforehand
+# Operators of numbers whose derivatives are so simple that they are computed on the way forward, and when that is right.
+SIMPLE = {
+    operator.add: "",
+    operator.sub: "",
+    operator.mul: "",
+    operator.truediv: " and x2",
+    operator.pow: " and x2 == 2",
+    operator.neg: "",
+}
 
 
 class Partial:
@@ -121,6 +167,7 @@ class Partial:
         if given:
             self.product, self.fresh = f"{symbol}({', '.join(self.needs)})", False
             self.needs = self.needs[1:]
+        self.value = f"{symbol}({', '.join(self.needs)})"  # the derivative by itself
         self.large = ""  # the same of large arrays
         if set(self.needs) <= {"ans", *parameters}:
             listed = "".join([n + ", " for n in self.needs])
@@ -129,14 +176,14 @@ class Partial:
             return
         constant = rule() if not self.needs else None
         if constant is not None and np.ndim(constant) == 0 and constant == 1:
-            self.product, self.fresh, self.large = "g", False, ""
+            self.product, self.value, self.fresh, self.large = "g", "1.0", False, ""
         elif constant is not None and np.ndim(constant) == 0 and constant == -1:
-            self.product, self.large = "-g", "unary(negative, g)"
+            self.product, self.value, self.large = "-g", "-1.0", "unary(negative, g)"
         elif is_identity(rule):
-            self.factor = self.needs[0]  # such as x2 in the product rule: no call is needed
+            self.factor = self.value = self.needs[0]  # such as x2 in the product rule: no call is needed
             self.product, self.large = f"{self.factor} * g", f"binary(multiply, {self.factor}, g)"
         else:
-            self.product = f"{symbol}({', '.join(self.needs)}) * g"
+            self.product = f"{self.value} * g"
 
     def of_arrays(self, owned: str) -> str:
         """Write the contribution where the cotangent may be a large array, which may be ``owned``."""
@@ -191,20 +238,22 @@ def backward(prim: Primitive, partials: dict[str, Partial], side: str, case: str
     traced = {"both": ["x1", "x2"], "left": ["x1"], "right": ["x2"], "only": ["x"]}[side]
     parents = ["p", "q"][: len(traced)]
     fits = [f"{x}_{what}" for x in traced for what in ("shape", "dtype")] if case == "broadcast" else []
+    factors = ["u", "v"] if case == "pair" else []
+    scalar = case in {"scalar", "pair"}
     lines = [f"def {side}_{case}(node, g, cts, nodes, owned):"]
-    lines.append(f"    {', '.join(['_, _', *parents, *keep, *fits, '_, _'])} = node")
+    lines.append(f"    {', '.join(['_, _', *parents, *factors, *keep, *fits, '_, _'])} = node")
     if side == "both" and case == "same" and is_product(partials):  # x * x: two passes for 2 x g instead of three
         lines.append("    if p is q:")
         lines.append(
             ARRAY.format(h="h = doubled(x1, g)", p="p", fresh="1").replace("\n    ", "\n        ") + "        return"
         )
-    if case != "scalar" and any([partials[x].large for x in traced]):
+    if not scalar and any([partials[x].large for x in traced]):
         lines.append(f"    small = {all_small(['g'])}")
     passed = [x for x in traced if partials[x].product == "g"]
     for x, p in zip(traced, parents, strict=True):
         partial = partials[x]
         last = case == "same" and x == traced[-1] and not passed  # the cotangent is not needed any more
-        product = partial.product if case == "scalar" else partial.of_arrays("owned[node[0]]" if last else "0")
+        product = partial.product if scalar else partial.of_arrays("owned[node[0]]" if last else "0")
         h, fresh = f"h = {product}", str(int(partial.fresh))
         if last and partial.factor:
             h = f"h = scaled({partial.factor}, g) if owned[node[0]] else {product}"
@@ -212,6 +261,8 @@ def backward(prim: Primitive, partials: dict[str, Partial], side: str, case: str
             h = f"h = negated(g) if owned[node[0]] else {product}"
         if passed == [x]:  # the cotangent goes on to one operand as it is, and with it whether it is the walk's own
             fresh = "owned[node[0]]"
+        if case == "pair":
+            h = f"h = {factors.pop(0)} * ({product})"
         if case == "broadcast":
             h = f"h = fit({product}, {x}_shape, {x}_dtype)"
             fresh = "1" if partial.fresh else f"owned[node[0]] if h is g else {OURS}" if passed == [x] else OURS
@@ -219,24 +270,20 @@ def backward(prim: Primitive, partials: dict[str, Partial], side: str, case: str
                 h = f"h = -fit(g, {x}_shape, {x}_dtype)"
             elif partial.factor:
                 h = f"h = contract({partial.factor}, g, {x}_shape, {x}_dtype)"
-        lines.append((SCALAR if case == "scalar" else ARRAY).format(h=h, p=p, fresh=fresh))
+        lines.append((SCALAR if scalar else ARRAY).format(h=h, p=p, fresh=fresh))
     return "\n".join(lines)
 
 
-def compile_forward(prim: Primitive, call: str, form: str, depth: int) -> Callable[..., Any]:
-    """Generate the forward function of an elementwise row, with its backward functions.
+def rules_of(prim: Primitive) -> dict[str, Callable[..., Any]]:
+    """Return the rules of a row by parameter."""
+    return {name: rule for name, rule in prim.rules.items() if rule is not None}
 
-    Parameters
-    ----------
-    call : the expression of the operation on values, such as ``x1 * x2`` or ``fun(v)``
-    form : "unary"; "left" and "right" for an operator's method and its reflected one; "call" for a ufunc
-    depth : how many frames up the user's is
-    """
-    rules = {name: rule for name, rule in prim.rules.items() if rule is not None}
-    ufunc = ufuncs[prim.fun]
-    run = pooled(call, ("x1", "x2"), ufunc)
-    namespace: dict[str, Any] = {
+
+def namespace_of(prim: Primitive) -> dict[str, Any]:
+    """Return what the generated functions of a row refer to."""
+    return {
         "__name__": __name__,  # by which errors tell the user's frames from ours
+        "S": ReverseTrace.scaled,
         "T": ReverseTrace.tensor,
         "SMALL": SMALL,
         "add_to": add_to,
@@ -246,6 +293,8 @@ def compile_forward(prim: Primitive, call: str, form: str, depth: int) -> Callab
         "doubled": doubled,
         "fit": fit,
         "LARGE": large.LARGE,
+        "LEAST": LEAST,
+        "MOST": MOST,
         "binary": binary,
         "by_blocks": by_blocks,
         "float64": np.float64,
@@ -257,10 +306,85 @@ def compile_forward(prim: Primitive, call: str, form: str, depth: int) -> Callab
         "negative": np.negative,
         "prim": prim,
         "scaled": scaled,
-        "ufunc": ufunc,
+        "ufunc": ufuncs[prim.fun],
         "unary": unary,
-        **{f"d_{name}": rule for name, rule in rules.items()},
+        **{f"d_{name}": rule for name, rule in rules_of(prim).items()},
     }
+
+
+def with_number(prim: Primitive, call: str, form: str, *, node: bool) -> str:
+    """Write the case that one operand is a traced scalar, which has a ``node`` or not, and the other a number."""
+    own, value, other, number = {
+        "left": ("a", "x1", "b", "x2"),
+        "right": ("b", "x2", "a", "x1"),
+        "unary": ("x", "v", "", ""),
+    }[form]
+    if prim.fun not in SIMPLE or (form == "right" and prim.fun is operator.pow):
+        return ""
+    (derivative,) = [
+        Partial(rule, f"d_{name}", prim.parameters).value
+        for name, rule in rules_of(prim).items()
+        if name in {value, own}
+    ]
+    tests = [f"{value}.__class__ is float64"] if node else []
+    tests += ["(kind is float or kind is int or kind is float64)"] if other else []
+    return NUMBER.format(
+        test=" and ".join(tests) or "True",
+        convert=f"{number} = {other} if kind is float else float({other})" if other else "pass",
+        call=call,
+        condition=SIMPLE[prim.fun],
+        factor="" if node else f"{own}.factor * ",
+        derivative=derivative,
+        own=own,
+        base=f"{own}.note" if node else f"{own}.base",
+    )
+
+
+def compile_scaled(prim: Primitive, call: str, form: str, method: str) -> Callable[..., Any]:
+    """Generate an operator's method for scalars without a node; what it does not know is left to those with one."""
+    number = with_number(prim, call, form, node=False)
+    if form == "unary":
+        source = f"def forward(x):\n    v = x.value{number}\n    return T.{method}(x.with_node())\n"
+        return made_of(prim, source, namespace_of(prim))
+    partials = {name: Partial(rule, f"d_{name}", prim.parameters) for name, rule in rules_of(prim).items()}
+    keep = sorted({n for partial in partials.values() for n in partial.needs})
+    source = backward(prim, partials, "both", "pair", keep).replace("both_pair", "pair")
+    if form == "left":
+        source += f"\ndef forward(a, b):\n    x1 = a.value\n    kind = b.__class__{number}"
+        pairs = {"S": "a.base, b.base, a.factor, b.factor", "T": "a.base, b.note, a.factor, 1.0"}
+        otherwise = f"T.{method}(a.with_node(), b)"
+    else:
+        source += f"\ndef forward(b, a):\n    x2 = b.value\n    kind = a.__class__{number}"
+        pairs = {"T": "a.note, b.base, 1.0, b.factor"}
+        otherwise = f"T.{method}(b.with_node(), a)"
+    kept = "".join([n + ", " for n in keep])
+    source += "".join([PAIR.format(kind=kind, call=call, parents=p, keep=kept) for kind, p in pairs.items()])
+    return made_of(prim, f"{source}    return {otherwise}\n", namespace_of(prim))
+
+
+def made_of(prim: Primitive, source: str, namespace: dict[str, Any]) -> Callable[..., Any]:
+    """Return the function ``forward`` of generated code, whose functions are called as the row is."""
+    exec(compile(source, f"<meintorch: {prim.name}>", "exec"), namespace)
+    for made in namespace.values():
+        if getattr(made, "__globals__", None) is namespace:
+            made.__qualname__ = prim.name
+    forward: Callable[..., Any] = namespace["forward"]
+    return forward
+
+
+def compile_forward(prim: Primitive, call: str, form: str, depth: int) -> Callable[..., Any]:
+    """Generate the forward function of an elementwise row, with its backward functions.
+
+    Parameters
+    ----------
+    call : the expression of the operation on values, such as ``x1 * x2`` or ``fun(v)``
+    form : "unary"; "left" and "right" for an operator's method and its reflected one; "call" for a ufunc
+    depth : how many frames up the user's is
+    """
+    rules = rules_of(prim)
+    ufunc = ufuncs[prim.fun]
+    run = pooled(call, ("x1", "x2"), ufunc)
+    namespace = namespace_of(prim)
     partials = {name: Partial(rule, f"d_{name}", prim.parameters) for name, rule in rules.items()}
 
     def keep_of(*traced: str) -> list[str]:
@@ -272,7 +396,10 @@ def compile_forward(prim: Primitive, call: str, form: str, depth: int) -> Callab
     if form == "unary":
         keep = keep_of("x")
         source = backward(prim, partials, "only", "same", keep).replace("only_same", "back")
-        source += UNARY.format(run=pooled(call, ("v",), ufunc), depth=depth, keep=listed(keep).replace("x,", "v,"))
+        number = with_number(prim, call, form, node=True)
+        source += UNARY.format(
+            number=number, run=pooled(call, ("v",), ufunc), depth=depth, keep=listed(keep).replace("x,", "v,")
+        )
     else:
         source = ""
         notes: dict[str, str] = {}
@@ -296,6 +423,7 @@ def compile_forward(prim: Primitive, call: str, form: str, depth: int) -> Callab
                     depth=depth, side=side, parents=parents, keep=listed(keep), same=test, fits=fits
                 )
         left = LEFT.format(
+            number=with_number(prim, call, "left", node=True),
             keep_right=KEEP.format(x="x2") if "x2" in keep_of("x1") else "",
             run=run,
             run_first=pooled(call, ("x1",), ufunc, ("x1", "x2")),
@@ -305,6 +433,7 @@ def compile_forward(prim: Primitive, call: str, form: str, depth: int) -> Callab
             fallback="bind(prim, (a, b), {})",
         )
         right = RIGHT.format(
+            number=with_number(prim, call, "right", node=True),
             keep_left=KEEP.format(x="x1") if "x1" in keep_of("x2") else "",
             run=run,
             run_weak=pooled(call, ("x2",), ufunc, ("x1", "x2")),
@@ -318,12 +447,7 @@ def compile_forward(prim: Primitive, call: str, form: str, depth: int) -> Callab
             source += "\ndef forward(a, b):\n    return left(a, b) if a.__class__ is T else right(a, b)\n"
         else:
             source += left if form == "left" else right
-    exec(compile(source, f"<meintorch: {prim.name}>", "exec"), namespace)
-    for made in namespace.values():
-        if getattr(made, "__globals__", None) is namespace:
-            made.__qualname__ = prim.name
-    forward: Callable[..., Any] = namespace["forward"]
-    return forward
+    return made_of(prim, source, namespace)
 
 
 class Shaped:
@@ -475,7 +599,7 @@ def compile_entries(  # noqa: PLR0915 - four functions that share what they are 
             if v.__class__ is ndarray and is_entry(index, v.ndim) and v.dtype.type is float64:
                 parent: Any = None
                 x = value
-                if value.__class__ is new and value._trace is trace:
+                if isinstance(value, new) and value._trace is trace:
                     parent, x = value.note, value.value
                 if x.__class__ is float64 or x.__class__ is float:
                     n = trace.serial

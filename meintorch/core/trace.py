@@ -47,7 +47,7 @@ class Traced:
 class Trace:
     """One run of one transform. ``serial`` counts what it notes, and tells whether it has ended."""
 
-    __slots__ = ("captured", "level", "reopened", "serial")
+    __slots__ = ("captured", "ended_at", "level", "reopened", "serial")
 
     tensor: type[Traced]  # the class of the values it makes; set by meintorch.tensor
     mode: str = "plain values"  # what the repr of its values calls it
@@ -56,12 +56,13 @@ class Trace:
         self.level = next(levels)
         self.captured = Captured() if captured is None else captured
         self.serial: int = 0
+        self.ended_at = 0
         self.reopened = False  # the backward pass runs a part of the program again, in which the trace's values occur
 
     def end(self) -> None:
         """Make the use of values that outlive the trace an error."""
         if not self.reopened:
-            self.serial = ENDED
+            self.ended_at, self.serial = self.serial, ENDED
 
     def check_alive(self) -> None:
         """Raise if the trace has ended."""
