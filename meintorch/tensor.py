@@ -985,32 +985,38 @@ def batch_operator(fun: Callable[..., Any]) -> tuple[Method, Method]:
     """Make an operator's method for batches and its reflected form, which do what their trace does with arrays and numbers."""
     prim = registry[fun]
 
-    def operand(a: Any, b: Any) -> Any:
-        """Return what is computed with in place of ``b``, None if that is left to the trace."""
+    def operand(a: Any, x: Any, b: Any) -> Any:
+        """Return what is computed with in place of ``b``, next to the array ``x`` of ``a``; None if the trace is to do it."""
         kind = b.__class__
-        if a.value.__class__ is not np.ndarray:
+        if x.__class__ is not np.ndarray:
             return None
-        if kind is float or kind is int or (kind is np.ndarray and b.ndim < a.value.ndim):
-            return b
-        if kind is BatchTensor and b._trace is a._trace and b.value.__class__ is np.ndarray:
-            return b.value if b.value.ndim == a.value.ndim else None
-        return None
+        if kind is BatchTensor:
+            y = b.value
+            return y if b._trace is a._trace and y.__class__ is np.ndarray and y.ndim == x.ndim else None
+        return b if kind is float or kind is int or (kind is np.ndarray and b.ndim < x.ndim) else None
 
     def method(a: Any, b: Any) -> Any:
-        x = operand(a, b)
-        return bind(prim, (a, b), {}) if x is None else on_examples(a._trace, fun, (a.value, x))
+        x = a.value
+        y = operand(a, x, b)
+        return bind(prim, (a, b), {}) if y is None else on_examples(a._trace, fun, x, y)
 
     def reflected(b: Any, a: Any) -> Any:
-        x = operand(b, a)
-        return bind(prim, (a, b), {}) if x is None else on_examples(b._trace, fun, (x, b.value))
+        y = b.value
+        x = operand(b, y, a)
+        return bind(prim, (a, b), {}) if x is None else on_examples(b._trace, fun, x, y)
 
     return method, reflected
 
 
-def on_examples(trace: Any, fun: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+def on_examples(trace: Any, fun: Callable[..., Any], *operands: Any) -> Any:
     """Run an elementwise function on arrays whose first axis is the batch."""
-    trace.check_alive()
-    return trace.wrap(large.call(fun, operands))
+    trace.serial += 0  # which raises if the trace has ended
+    value = large.call(fun, operands)
+    t = BatchTensor()
+    t.value = value
+    t._trace = trace
+    t.note = value.ndim == 1
+    return t
 
 
 def batch_unary(fun: Callable[..., Any]) -> Method:
@@ -1019,7 +1025,7 @@ def batch_unary(fun: Callable[..., Any]) -> Method:
 
     def method(a: Any) -> Any:
         plain = a.value.__class__ is np.ndarray
-        return on_examples(a._trace, fun, (a.value,)) if plain else bind(prim, (a,), {})
+        return on_examples(a._trace, fun, a.value) if plain else bind(prim, (a,), {})
 
     return method
 
@@ -1030,7 +1036,7 @@ def batch_ufunc(self: Tensor, ufunc: Any, method: str, *args: Any, **kwargs: Any
         if len(args) == 1:
             prim = primitive_of(ufunc)
             if prim.kind is ELEMENTWISE and prim.batch is None and self.value.__class__ is np.ndarray:
-                return on_examples(self._trace, ufunc, (self.value,))
+                return on_examples(self._trace, ufunc, self.value)
         elif ufunc in BY_UFUNC and args[0].__class__ is np.ndarray:
             return getattr(self, BY_UFUNC[ufunc])(args[0])
     return Tensor.__array_ufunc__(self, ufunc, method, *args, **kwargs)

@@ -20,7 +20,7 @@ import numpy as np
 from meintorch.core import large
 from meintorch.core.captured import SMALL
 from meintorch.core.forward import ForwardTrace, fitted, tangent_or_zeros, times
-from meintorch.core.graph import ReverseTrace, accumulate, add_into, add_to, sole
+from meintorch.core.graph import SILENCE, ReverseTrace, accumulate, add_into, add_to, quiet, sole
 from meintorch.core.large import binary, by_blocks, matmul, minus, plus, ufuncs, unary
 from meintorch.core.primitive import (
     COMPOSITE,
@@ -46,6 +46,7 @@ ndarray = np.ndarray
 WARM = 32  # calls before a function is generated
 AS_LONG = 16384  # entries, with which a call takes about twice as long
 SEQUENCES = {tuple, list}
+INFIX = {operator.add, operator.sub, operator.mul, operator.truediv}
 FREE = {int, float, complex, bool, str, NoneType, slice, EllipsisType, type}
 
 
@@ -91,19 +92,19 @@ def is_traced(kind: type) -> bool:
     return kind is ReverseTrace.tensor or kind is ForwardTrace.tensor
 
 
-def all_small(names: Sequence[str]) -> str:
-    """Write the test that values are no large arrays."""
-    return " and ".join([f"({x}.__class__ is not ndarray or {x}.size < LARGE)" for x in names])
+def all_small(names: Sequence[str], *, arrays: bool = False) -> str:
+    """Write the test that values, which are known to be ``arrays`` or may be something else, are no large arrays."""
+    test = "{x}.size < LARGE" if arrays else "({x}.__class__ is not ndarray or {x}.size < LARGE)"
+    return " and ".join([test.format(x=x) for x in names])
 
 
-def pooled(call: str, arrays: Sequence[str], ufunc: Any, operands: Sequence[str] = ()) -> str:
+def pooled(call: str, names: Sequence[str], ufunc: Any, operands: Sequence[str] = (), *, arrays: bool = False) -> str:
     """Write a call whose result is put into memory that was used before, if one of certain operands is large."""
-    if ufunc is None or not arrays:
+    if ufunc is None or not names:
         return call
-    operands = operands or arrays
-    return (
-        f"{call} if {all_small(arrays)} else {'binary' if len(operands) > 1 else 'unary'}(ufunc, {', '.join(operands)})"
-    )
+    operands = operands or names
+    large = f"{'binary' if len(operands) > 1 else 'unary'}(ufunc, {', '.join(operands)})"
+    return f"{call} if {all_small(names, arrays=arrays)} else {large}"
 
 
 class Argument(NamedTuple):
@@ -298,12 +299,14 @@ class Form:
         positional = [given(a) for a in self.arguments if not a.keyword]
         keywords = [f"{a.parameter}={given(a)}" for a in self.arguments if a.keyword]
         call = f"fun({', '.join([*positional, *keywords])})"
+        if self.prim.fun in INFIX and len(positional) == 2:
+            call = f"{positional[0]} {self.prim.symbol} {positional[1]}"
         if keywords:
             return call
         if self.prim.fun in {np.matmul, operator.matmul}:
             return f"matmul({', '.join(positional)})"
         arrays = [given(a) for a in self.arguments if a.is_traced or a.kind is ndarray]
-        return f"({pooled(call, arrays, ufuncs[self.prim.fun], positional)})"
+        return f"({pooled(call, arrays, ufuncs[self.prim.fun], positional, arrays=True)})"
 
     def pair(self, given: Callable[[Argument], str]) -> str:
         """Write the positional arguments as a tuple and the others as a dict."""
@@ -478,6 +481,14 @@ class Form:
         ]
 
 
+def is_identity(rule: Callable[..., Any]) -> bool:
+    """Tell whether a rule is ``lambda x: x``."""
+    return rule.__code__.co_code == IDENTITY and rule.__code__.co_argcount == 1
+
+
+IDENTITY = (lambda x: x).__code__.co_code
+
+
 def by_partial(rule: Callable[..., Any]) -> Callable[..., Any]:
     """Make the rule for a tangent of that for a partial derivative."""
 
@@ -507,7 +518,7 @@ class ForwardForm(Form):
             if not by_rule or any([step.sequence for step in self.recipe.steps]):
                 return None
         self.namespace |= {f.__name__: f for f in (by_blocks, fitted, minus, plus, tangent_or_zeros, times)}
-        self.namespace["errstate"] = np.errstate
+        self.namespace |= {"SILENCE": SILENCE, "errstate": np.errstate, "quiet": quiet}
         return super().compiled()
 
     def backward(self) -> list[str]:
@@ -542,37 +553,41 @@ class ForwardForm(Form):
                 for b in self.traced
             ]
             return [f"d = {' + '.join(terms)}"]
-        lines = [line[4:] for line in self.residuals()]
-        text = ""
+        used = {k for step in self.recipe.steps for k in step.picks}
+        lines = [line[4:] for k, line in enumerate(self.residuals()) if k in used]
+        d = ""
         for k, (step, a) in enumerate(zip(self.recipe.steps, self.traced, strict=True)):
             picks = ", ".join([f"r{i}" for i in step.picks])
-            sign = " + "
+            tangent, sign = f"{a.name}.note", "+"
             if not step.partial:
-                term = f"d{k}({a.name}.note, {picks})"
+                term = f"d{k}({tangent}, {picks})"
             elif picks:
                 self.namespace[f"t{k}"] = by_partial(step.rule)
                 listed = "".join([f"r{i}, " for i in step.picks])
-                tangent = f"{a.name}.note"
                 blocks = f"by_blocks(t{k}, ({listed}), {tangent}, False, True)"
-                term = f"(times(d{k}({picks}), {tangent}) if {all_small([tangent])} else {blocks})"
+                partial = picks if is_identity(step.rule) else f"d{k}({picks})"
+                term = f"times({partial}, {tangent}) if {all_small([tangent])} else {blocks}"
             else:
-                partial = step.rule()
-                sign = " - " if partial == -1 else " + "
-                term = f"{a.name}.note" if abs(partial) == 1 else f"d{k}() * {a.name}.note"
-            if not text:
-                text = term if sign == " + " else f"-{term}"
+                constant = step.rule()
+                sign = "-" if constant == -1 else "+"
+                term = tangent if abs(constant) == 1 else f"d{k}() * {tangent}"
+            if d:
+                lines.append(f"h = {term}")
+                lines.append(f"d = d {sign} h if {all_small(['h'])} else {'plus' if sign == '+' else 'minus'}(d, h)")
             else:
-                text = f"{'plus' if sign == ' + ' else 'minus'}({text}, {term})"
-        return [*lines, f"d = {text}"]
+                lines.append(f"d = {term}" if sign == "+" else f"d = -{term}")
+                d = "d"
+        return lines
 
     def noted(self) -> list[str]:
         """Write what makes the tangent, and the traced value that has it."""
         return [
             "    trace.serial += 0  # which raises if the trace has ended",
-            '    with errstate(all="ignore"):',
+            '    with SILENCE if quiet.get() else errstate(all="ignore"):',
             *["        " + line for line in self.tangent()],
             "    t = T()",
             "    t.value = ans",
             "    t._trace = trace",
-            "    t.note = fitted(d, ans)",
+            "    plain = d.__class__ is ndarray and ans.__class__ is ndarray",
+            "    t.note = d if plain and d.shape == ans.shape and d.dtype is ans.dtype else fitted(d, ans)",
         ]

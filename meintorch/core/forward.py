@@ -139,7 +139,8 @@ def push(call: Call, ans: Any) -> Any:
 
 def times(partial: Any, tangent: Any) -> Any:
     """Multiply a tangent with a partial derivative. A boolean one selects: what it does not take contributes nothing."""
-    if dtype_of(partial).kind == "b":
+    kind = partial.__class__
+    if kind is not float and (partial.dtype if kind is np.ndarray else dtype_of(partial)).kind == "b":
         return np.where(partial, tangent, 0)
     return tangent * partial  # a traced tangent on the left has its operator called, on the right NumPy looks for it
 

@@ -13,9 +13,11 @@ whether a cotangent is owned, that is, an array that nobody else holds and that 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
 from collections.abc import MutableMapping, Sequence
+from contextvars import ContextVar
 from operator import getitem
 from typing import Any, TypeAlias
 
@@ -173,10 +175,30 @@ def can_add_into(view: Any) -> bool:
 # ---------------------------------------------------------------- the backward pass
 
 
+class Quietly:
+    """While it lasts, NumPy's warnings are off: 1/0 in a rule is an inf to be looked at, not a warning in the user's program."""
+
+    __slots__ = ("_state", "_token")
+
+    def __enter__(self) -> None:
+        self._state = np.errstate(all="ignore")
+        self._state.__enter__()
+        self._token = quiet.set(True)
+
+    def __exit__(self, *error: object) -> None:
+        quiet.reset(self._token)
+        self._state.__exit__(None, None, None)
+
+
+# To turn warnings off takes longer than to multiply two small arrays: forward mode within need not do it again.
+quiet: ContextVar[bool] = ContextVar("quiet", default=False)
+SILENCE = contextlib.nullcontext()
+
+
 def walk(roots: Sequence[Node], seeds: Sequence[Any], leaves: int) -> tuple[list[Any], bytearray]:
     """Walk back from ``roots``, whose cotangents are ``seeds``, to the leaves, which have the lowest serials.
 
-    Callers turn NumPy's warnings off: 1/0 in a rule is an inf to be looked at, not a warning in the user's program.
+    Callers turn NumPy's warnings off, see `Quietly`.
 
     Returns
     -------

@@ -30,19 +30,23 @@ BLOCK = 16384  # entries
 MOST = 64 << 20  # bytes that are remembered
 NEAR = 1 << 30  # bytes; what is further away is not in the same part of memory
 FIRST = 2  # times that a function is differentiated without
+CHECKS = (
+    16  # of so many times in which the arrays took as much, one looks where they lie, which takes a microsecond each
+)
 AROUND = (0, -1, 1, -2, 2, -3, 3)  # where to look for a free array: they become free like plates of a stack
 
 
 class Memory:
     """The arrays that large results were put into while a user's function is differentiated, and how often it was."""
 
-    __slots__ = ("last", "pins", "size", "stocks", "times")
+    __slots__ = ("last", "pinned", "pins", "size", "stocks", "times")
 
     def __init__(self) -> None:
         self.stocks: dict[tuple[Shape, Any], list[Any]] = {}  # by shape and dtype
         self.last: dict[tuple[Shape, Any], int] = {}  # which was taken last
         self.size = 0  # in bytes; threads may at worst miscount
         self.times = 0
+        self.pinned = (0, 0)
         self.pins: deque[Any] = deque(maxlen=4)
 
     def empty(self, shape: Shape, dtype: Any) -> Any:
@@ -70,7 +74,9 @@ class Memory:
 
     def release(self) -> None:
         """Forget the arrays, and hold a number that lies above most: below it the C library keeps memory for the next time."""
-        arrays = self.arrays()
+        now = (self.size, self.times // CHECKS)
+        arrays = self.arrays() if now != self.pinned else []
+        self.pinned = now
         end = max([x.ctypes.data for x in arrays], default=0)
         if arrays and not any([0 < pin.ctypes.data - end < NEAR for pin in self.pins]):
             free = [x for x in arrays if sys.getrefcount(x) == FREE + 1 and not getweakrefcount(x)]
@@ -260,7 +266,12 @@ def binary(ufunc: Any, x1: Any, x2: Any) -> Any:
 
 def call(fun: Any, operands: Sequence[Any]) -> Any:
     """Return ``fun(*operands)``."""
-    ufunc = ufuncs[fun] if any([x.__class__ is ndarray and x.size >= LARGE for x in operands]) else None
+    for x in operands:
+        if x.__class__ is ndarray and x.size >= LARGE:
+            ufunc = ufuncs[fun]
+            break
+    else:
+        ufunc = None
     if ufunc is None:
         return fun(*operands)
     return unary(ufunc, *operands) if len(operands) == 1 else binary(ufunc, *operands)

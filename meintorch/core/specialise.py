@@ -12,7 +12,7 @@ from __future__ import annotations
 import operator
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -20,7 +20,7 @@ import numpy as np
 
 from meintorch.core import large
 from meintorch.core.captured import SMALL
-from meintorch.core.forms import ARRAY, all_small, forms, pooled
+from meintorch.core.forms import ARRAY, all_small, forms, is_identity, pooled
 from meintorch.core.graph import ReverseTrace, add_to, can_add_into, pull, pull_view, pull_write
 from meintorch.core.large import binary, by_blocks, distinct, product, ufuncs, unary, zeros
 from meintorch.core.primitive import ELEMENTWISE, Primitive, needs_of
@@ -85,9 +85,8 @@ NUMBER = """
 PAIR = """
     if kind is {kind}:
         trace = a._trace
-        x1 = a.value
-        x2 = b.value
-        if b._trace is trace and x1.__class__ is float64 and x2.__class__ is float64:
+        {read}
+        if b._trace is trace and {other}.__class__ is float64:
             ans = {call}
             n = trace.serial
             trace.serial = n + 1
@@ -95,7 +94,7 @@ PAIR = """
             t = T()
             t.value = ans
             t._trace = trace
-            t.note = (n, pair, {parents}, {keep}frame.f_code, frame.f_lasti)
+            t.note = (n, {back}, {parents}, {keep}frame.f_code, frame.f_lasti)
             return t
 """
 KEEP = """
@@ -192,14 +191,6 @@ class Partial:
         return f"{self.product} if small else {self.large.format(owned=owned)}"
 
 
-def is_identity(rule: Callable[..., Any]) -> bool:
-    """Tell whether a rule is ``lambda x: x``."""
-    return rule.__code__.co_code == IDENTITY and rule.__code__.co_argcount == 1
-
-
-IDENTITY = (lambda x: x).__code__.co_code
-
-
 def is_product(partials: dict[str, Partial]) -> bool:
     """Tell whether the partial derivative by each of two operands is the other one."""
     return [p.factor for p in partials.values()] == ["x2", "x1"]
@@ -233,13 +224,20 @@ def negated(g: Any) -> Any:
 OURS = "h is not g and h.__class__ is ndarray and h.base is None"
 
 
-def backward(prim: Primitive, partials: dict[str, Partial], side: str, case: str, keep: list[str]) -> str:
-    """Write the backward function of one case. ``side``: which operands are traced."""
+def backward(
+    prim: Primitive,
+    partials: dict[str, Partial],
+    side: str,
+    case: str,
+    keep: list[str],
+    without_node: Sequence[str] = (),
+) -> str:
+    """Write the backward function of one case. ``side``: which operands are traced; the factors of some follow the parents."""
     traced = {"both": ["x1", "x2"], "left": ["x1"], "right": ["x2"], "only": ["x"]}[side]
     parents = ["p", "q"][: len(traced)]
     fits = [f"{x}_{what}" for x in traced for what in ("shape", "dtype")] if case == "broadcast" else []
-    factors = ["u", "v"] if case == "pair" else []
-    scalar = case in {"scalar", "pair"}
+    factors = [f"{x}_factor" for x in without_node]
+    scalar = case == "scalar" or bool(factors)
     lines = [f"def {side}_{case}(node, g, cts, nodes, owned):"]
     lines.append(f"    {', '.join(['_, _', *parents, *factors, *keep, *fits, '_, _'])} = node")
     if side == "both" and case == "same" and is_product(partials):  # x * x: two passes for 2 x g instead of three
@@ -261,8 +259,8 @@ def backward(prim: Primitive, partials: dict[str, Partial], side: str, case: str
             h = f"h = negated(g) if owned[node[0]] else {product}"
         if passed == [x]:  # the cotangent goes on to one operand as it is, and with it whether it is the walk's own
             fresh = "owned[node[0]]"
-        if case == "pair":
-            h = f"h = {factors.pop(0)} * ({product})"
+        if x in without_node:
+            h = f"h = {x}_factor * ({product})"
         if case == "broadcast":
             h = f"h = fit({product}, {x}_shape, {x}_dtype)"
             fresh = "1" if partial.fresh else f"owned[node[0]] if h is g else {OURS}" if passed == [x] else OURS
@@ -328,6 +326,8 @@ def with_number(prim: Primitive, call: str, form: str, *, node: bool) -> str:
     ]
     tests = [f"{value}.__class__ is float64"] if node else []
     tests += ["(kind is float or kind is int or kind is float64)"] if other else []
+    if prim.fun is operator.pow:
+        derivative = "(x1 + x1)"
     return NUMBER.format(
         test=" and ".join(tests) or "True",
         convert=f"{number} = {other} if kind is float else float({other})" if other else "pass",
@@ -348,18 +348,34 @@ def compile_scaled(prim: Primitive, call: str, form: str, method: str) -> Callab
         return made_of(prim, source, namespace_of(prim))
     partials = {name: Partial(rule, f"d_{name}", prim.parameters) for name, rule in rules_of(prim).items()}
     keep = sorted({n for partial in partials.values() for n in partial.needs})
-    source = backward(prim, partials, "both", "pair", keep).replace("both_pair", "pair")
+    of_two = ["a.base, b.base, a.factor, b.factor", "x1", "x2"]
     if form == "left":
-        source += f"\ndef forward(a, b):\n    x1 = a.value\n    kind = b.__class__{number}"
-        pairs = {"S": "a.base, b.base, a.factor, b.factor", "T": "a.base, b.note, a.factor, 1.0"}
-        otherwise = f"T.{method}(a.with_node(), b)"
+        begin, own, otherwise = (
+            "def forward(a, b):\n    x1 = a.value\n    kind = b.__class__",
+            "a",
+            f"T.{method}(a.with_node(), b)",
+        )
+        pairs = {"S": of_two, "T": ["a.base, b.note, a.factor", "x1"]}
     else:
-        source += f"\ndef forward(b, a):\n    x2 = b.value\n    kind = a.__class__{number}"
-        pairs = {"T": "a.note, b.base, 1.0, b.factor"}
-        otherwise = f"T.{method}(b.with_node(), a)"
-    kept = "".join([n + ", " for n in keep])
-    source += "".join([PAIR.format(kind=kind, call=call, parents=p, keep=kept) for kind, p in pairs.items()])
-    return made_of(prim, f"{source}    return {otherwise}\n", namespace_of(prim))
+        begin, own, otherwise = (
+            "def forward(b, a):\n    x2 = b.value\n    kind = a.__class__",
+            "b",
+            f"T.{method}(b.with_node(), a)",
+        )
+        pairs = {"T": ["a.note, b.base, b.factor", "x2"]}
+    source, body = "", number
+    for kind, (parents, *without_node) in pairs.items():
+        source += backward(prim, partials, "both", f"pair_{kind}", keep, without_node) + "\n"
+        body += PAIR.format(
+            kind=kind,
+            read="x2 = b.value" if own == "a" else "x1 = a.value",
+            other="x2" if own == "a" else "x1",
+            call=call,
+            back=f"both_pair_{kind}",
+            parents=parents,
+            keep="".join([n + ", " for n in keep]),
+        )
+    return made_of(prim, f"{source}\n{begin}{body}    return {otherwise}\n", namespace_of(prim))
 
 
 def made_of(prim: Primitive, source: str, namespace: dict[str, Any]) -> Callable[..., Any]:

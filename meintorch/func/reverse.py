@@ -13,7 +13,7 @@ from meintorch._typing import PyTree
 from meintorch.core.batching import entries_batch
 from meintorch.core.captured import Captured, Check, origin_of
 from meintorch.core.dead import DeadTrace, any_entry, has_nan, report_nan
-from meintorch.core.graph import Node, walk
+from meintorch.core.graph import Node, Quietly, walk
 from meintorch.core.large import Memory, Reusing, copied, memory_now
 from meintorch.core.memory import clone
 from meintorch.core.primitive import constant, registry
@@ -179,14 +179,14 @@ def pull_back(
     If it does not, warn, except under an outer trace, or where the ``value`` is NaN already.
     """
     captured.check()
-    with np.errstate(all="ignore"):
+    with Quietly():
         cts, owned = walk(roots, seeds, leaves)
         if not any([has_nan(ct) for ct in cts]):
             return cts, owned
     trace = DeadTrace()
     masked = [trace.living(seed) for seed in seeds]
     # A rule that cannot run on masks leaves the first result, which is honest.
-    with contextlib.suppress(Exception), as_running(), np.errstate(all="ignore"):
+    with contextlib.suppress(Exception), as_running(), Quietly():
         cts, owned = walk(roots, masked, leaves)
         cts, owned, seeds = [trace.lower(ct) for ct in cts], bytearray(leaves), masked
     if not any([isinstance(ct, Traced) for ct in cts]) and any_entry(np.isnan, cts) and not any_entry(np.isnan, value):
