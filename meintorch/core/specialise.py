@@ -97,6 +97,16 @@ PAIR = """
             t.note = (n, {back}, {parents}, {keep}frame.f_code, frame.f_lasti)
             return t
 """
+# An array and a number that was added to it have one node: what comes back to the one goes on to the other as it is.
+SHARED = """
+        if {x}.__class__ is not float64 and {same}:
+            trace.serial + 0  # which raises if the trace has ended
+            t = T()
+            t.value = ans
+            t._trace = trace
+            t.note = {parents}
+            return t
+"""
 KEEP = """
         if kind is ndarray:
             if {x}.size <= SMALL:
@@ -241,7 +251,7 @@ def backward(
     lines = [f"def {side}_{case}(node, g, cts, nodes, owned):"]
     lines.append(f"    {', '.join(['_, _', *parents, *factors, *keep, *fits, '_, _'])} = node")
     if side == "both" and case == "same" and is_product(partials):  # x * x: two passes for 2 x g instead of three
-        lines.append("    if p is q:")
+        lines.append("    if p is q and x1 is x2:")
         lines.append(
             ARRAY.format(h="h = doubled(x1, g)", p="p", fresh="1").replace("\n    ", "\n        ") + "        return"
         )
@@ -438,6 +448,11 @@ def compile_forward(prim: Primitive, call: str, form: str, depth: int) -> Callab
                 notes[kind] = CASES.format(
                     depth=depth, side=side, parents=parents, keep=listed(keep), same=test, fits=fits
                 )
+                if kind != side and partials[traced[0]].product == "g":
+                    shared = SHARED.format(
+                        x=traced[0], same=f"ans.__class__ is {traced[0]}.__class__", parents=parents[:-2]
+                    )
+                    notes[kind] = shared + notes[kind]
         left = LEFT.format(
             number=with_number(prim, call, "left", node=True),
             keep_right=KEEP.format(x="x2") if "x2" in keep_of("x1") else "",

@@ -1,4 +1,4 @@
-"""Scalars that a number was multiplied with or added to: they have no node, but what they are used for sees none of that."""
+"""Scalars and arrays that a number was multiplied with or added to: they have no node, which nothing else must notice."""
 
 from __future__ import annotations
 
@@ -186,3 +186,60 @@ def test_it_cannot_be_assigned_into() -> None:
     for _ in range(2):
         with pytest.raises(TypeError):
             grad(f)(1.0)
+
+
+A = np.array([0.5, 1.5, -2.5])
+ADDED: dict[str, tuple[Callable[[Any], Any], Any]] = {
+    "times itself": (lambda x: x * (x + 1), 2 * A + 1),
+    "both": (lambda x: (x + 1) * (x - 2.0), 2 * A - 1),
+    "squared": (lambda x: (3 + x) * (3 + x) + (x + 1) ** 2, 4 * A + 8),
+    "the same array": (lambda x: (y := x - 1.0) * y, 2 * A - 2),
+    "over": (lambda x: (x + 4.0) / (x - 5.0), -9 / (A - 5) ** 2),
+    "remainder": (lambda x: x * np.remainder(x, 2.0), np.remainder(A, 2.0) + A),
+    "joined": (lambda x: np.concatenate([x, x + 1, x - 1]) ** 2, 6 * A),
+    "reversed": (lambda x: (x[::-1] + 1) * x, 2 * A[::-1] + 1),
+    "broadcast": (lambda x: (x + 1)[:, None] * (x - 1), 2 * (np.sum(A)) * np.ones(3)),
+    "written before": (
+        lambda x: with_first(x + 1, x),
+        np.array([1 + 0 * A[0], 1, 1]) * (A + 1) + A * np.array([0, 1, 1]),
+    ),
+    "written after": (lambda x: (y := 1.0 * x, z := y + 1, with_first(y, x), z * x)[-1], 2 * A + 1),
+}
+
+
+def with_first(x: Any, factor: Any) -> Any:
+    x[0] = 1.5
+    return x * factor
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_arrays_to_which_a_number_was_added(name: str) -> None:
+    f, expected = ADDED[name]
+    for _ in range(3):
+        found = grad(lambda x: np.sum(f(x)))(A)
+    np.testing.assert_allclose(found, expected, rtol=1e-13)
+
+
+def test_dtypes_of_arrays_to_which_a_number_was_added() -> None:
+    for dtype in (np.float32, np.complex64):
+        for _ in range(3):
+            found = grad(lambda x: np.sum(np.real(x * (x + 1.0))))(A.astype(dtype))
+        assert found.dtype == dtype
+        np.testing.assert_allclose(found, 2 * A + 1, rtol=1e-6)
+    for _ in range(3):
+        found = grad(lambda x: np.sum(np.float_power(x + np.float32(1), 2.0) + (x + np.float64(2))))(
+            A.astype(np.float32)
+        )
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, 2 * A + 3, rtol=1e-6)
+
+
+def test_outputs_that_share_a_node() -> None:
+    for _ in range(3):
+        value, pullback = vjp(lambda x: (x, x + 1.0, x - 1.0, 2.0 + x), A)
+    np.testing.assert_array_equal(value[3], A + 2)
+    one, zero = np.ones(3), np.zeros(3)
+    np.testing.assert_array_equal(pullback((zero, one, zero, one))[0], 2 * one)
+    np.testing.assert_array_equal(pullback((one, one, one, one))[0], 4 * one)
+    for block in jacrev(lambda x: (x + 1.0, x - 1.0))(A):
+        np.testing.assert_array_equal(block, np.eye(3))
