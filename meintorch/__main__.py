@@ -22,23 +22,23 @@ Floats = NDArray[np.float64]
 Digits = NDArray[np.uint8]
 Weights = dict[str, Floats]
 
-HELD_OUT = 360
-EPOCHS = 40
+HELD_OUT = 200
+EPOCHS = 60
 BATCH = 32
-STEP = 0.1
+STEP = 0.2
 MOMENTUM = 0.9
 VISIBLE = 0.85
 INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
 
 
 def load_digits() -> tuple[Floats, Digits]:
-    """Return the 1,340 images as rows of 64 numbers between 0 and 1, and the digit that each shows."""
+    """Return the 1,150 images as rows of 64 numbers between 0 and 1, and the digit that each shows."""
     with (files("meintorch") / "data" / "digits.npz").open("rb") as file, np.load(file) as data:
         images, labels = data["images"], data["labels"]
     return images.reshape(-1, 64) / 16, labels
 
 
-def initial_weights(rng: np.random.Generator, hidden: int = 128) -> Weights:
+def initial_weights(rng: np.random.Generator, hidden: int = 256) -> Weights:
     """Return a network of 64 pixels, one hidden layer and 10 scores, with small random weights."""
     return {
         "w1": rng.normal(scale=np.sqrt(2 / 64), size=(64, hidden)),
